@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ class LaunchPreview:
         self._nodes: tuple[NodePreview, ...] = ()
         if runs_on_several(spec, placement, hosts):
             self._nodes = preview_nodes(spec, self.request, placement, hosts, store.store_id if store else None)
-            self.request = self._nodes[0].request
+            # Its log is the one of all hosts.
+            self.request = replace(self._nodes[0].request, paths=self.request.paths)
         self._job = job = planned_job(spec, sequence)
         self._ladder = LadderPreview(job, asked_by_person(job, (), (), placement), home, origin)
 

@@ -60,6 +60,7 @@ def test_a_dry_run_shows_what_the_ranks_of_every_host_get(home: Path) -> None:
     assert "ranks 2 to 3 on hopper, with GPU-hopper-0, GPU-hopper-1" in shown
     assert {f"env   RUNG_MEETING={at}", "env   RUNG_NODES=2", "net   host"} < set(shown)
     assert "env   RUNG_NODE_RANK=0, up to 1 on the last host" in shown
+    assert f"log   {home}/jobs/llm-1/attempts/1/log" in shown
     assert not any(line.startswith("gpu ") for line in shown)
 
 
