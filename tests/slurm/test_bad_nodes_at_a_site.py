@@ -25,7 +25,7 @@ def test_a_node_where_a_job_dies_of_its_gpu_is_excluded_for_that_job_and_shown(l
     assert first.fault is not None and first.fault.kind == "cuda_fault" and second.rung is None
     assert first.node and second.node and first.node != second.node
     shown = " ".join(lab.rung("hosts").split())
-    assert f"lab/{first.node} is avoided after cuda_fault: by {job} until" in shown, shown
+    assert f"{first.node} of lab is avoided after cuda_fault: by {job} until" in shown, shown
     # It is excluded for this job alone: another one may still get it.
     (kind,) = (node.gpu for node in NODES if node.name == first.node)
     words = ["sh", "-c", "echo step 1 loss 0.5"]
