@@ -104,6 +104,13 @@ class Context:
         environ = self.environ if attempt.is_remote else with_python(self.environ, self.store.python(job.id))
         return build_request(job, attempt, self.paths, self.store.origin(job.id), environ)
 
+    def how_started(self, attempt: Attempt, request: Request) -> dict[str, Any]:
+        """Return the command of an attempt, and at a site the way in which it starts jobs now."""
+        at_site = attempt.engine.placed_by is PlacedBy.SITE
+        hosts = (host for host in self.engines.hosts if host.name == attempt.host) if at_site else ()
+        site = next((host.site for host in hosts), None)
+        return {"argv": list(request.argv), **({"start": site.start.value} if site else {})}
+
     def avoiding_bad_nodes(self, job: Job, attempt: Attempt, request: Request) -> Request:
         """Return a request that names the nodes where its site must not place the attempt now."""
         if attempt.engine.placed_by is PlacedBy.RUNG:

@@ -129,8 +129,7 @@ class RealEngines:
             )
             for each in attempt.places
         ]
-        leading = self._host(attempt.host)
-        engine = GroupEngine(parts, leading.address_for_hosts or leading.address, self._store_id)
+        engine = GroupEngine(parts, self._host(attempt.host).address_for_ranks, self._store_id)
         self._groups[attempt.job_id] = attempt.number, engine
         return engine
 

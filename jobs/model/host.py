@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rung.jobs.model.engine import DOCKER, Ask, EngineKind, PlacedBy
@@ -55,6 +55,11 @@ class Host:
         alone = self.engine.placed_by is PlacedBy.RUNG and not self.shares_with
         return self.engine.can_do - {Ask.NODES} if alone else self.engine.can_do
 
+    @property
+    def address_for_ranks(self) -> str:
+        """Where the other hosts reach this one."""
+        return self.address_for_hosts or self.address
+
     def takes(self, *, image: bool) -> bool:
         """Tell whether jobs with an image run here, or jobs without one."""
         at_site = self.site is None or self.site.start.contains == image
@@ -63,3 +68,8 @@ class Host:
     def should_have(self, gpu_type: str) -> bool:
         """Return whether the list of hosts has it in the group of this GPU type; the driver's answer overrides it."""
         return gpu_type.lower() in self.groups
+
+
+def with_same_folder(hosts: Sequence[Host], name: str) -> tuple[str, ...]:
+    """Return a host, and after it those of the list that have its folder with the files of jobs, too."""
+    return (name, *next((host.shares_with for host in hosts if host.name == name), ()))

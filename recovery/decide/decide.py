@@ -113,9 +113,12 @@ def with_place(
     why = why_wait(checkpoints, decision.checkpoint, resume_limit(main_line(attempts), job.knobs))
     if why is not None:
         return Wait(why)
-    unseen = {each.host: each for each in unseen_among(checkpoints)}
+    unseen, last = {each.host: each for each in unseen_among(checkpoints)}, attempts[-1]
+    if last.members and last.host_lost and other_hosts:
+        # Which of its hosts is lost is not known here; it is not chosen as long as it does not answer.
+        return replace(decision, because=f"{decision.because}; on hosts that answer")
     avoid = _hosts_to_avoid(attempts, other_hosts, list(unseen))
-    here = unseen.get(attempts[-1].host)
+    here = unseen.get(last.host)
     if here is not None and not avoid:
         return Wait(describe_wait(here, ", and no other host could take the job"))
     if not avoid:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from rung.jobs.job import Attempt, Job
@@ -15,8 +16,9 @@ from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import UNVERIFIED, Checkpoint
 from rung.recovery.decide.quarantine import QUARANTINED, Mark, quarantined
-from rung.runner.checkpoints.search import mirrored
+from rung.runner.checkpoints.residences import mirrored
 from rung.runner.checkpoints.set_aside import folders_of
+from rung.runner.checkpoints.shared_files import engines_with_files, first_answer
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of, verify_files
 from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
@@ -51,7 +53,8 @@ class CheckpointFolder:
     """A folder with checkpoints of the job: the one of a residence, or one of files that were set aside there."""
 
     where: str
-    engine: Engine
+    # Of the hosts that have it: the first that answers is asked.
+    engines: Sequence[Engine]
     request: Request
 
 
@@ -62,7 +65,7 @@ def checkpoint_rows(context: Context, job: Job) -> tuple[list[Row], list[str]]:
     notes: list[str] = []
     for folder in _folders(context, job, attempts, notes):
         try:
-            rows += _rows_of(context, job, attempts, folder)
+            rows += first_answer(folder.engines, partial(_rows_of, context, job, attempts, folder))
         except (EngineError, HostError) as error:
             notes.append(f"the checkpoints on {folder.where} cannot be asked for: {error}")
     copies = mirrored(context.paths.mirror(job.id), context.store.verdicts(job.id), attempts)
@@ -77,26 +80,28 @@ def _folders(context: Context, job: Job, attempts: Sequence[Attempt], notes: lis
     found: list[CheckpointFolder] = []
     for (host, residence), last in residences.items():
         try:
-            engine = context.engines.of(last)
+            engines = engines_with_files(context.engines, job, last) if last.is_remote else [context.engines.of(last)]
         except (EngineError, HostError) as error:
             notes.append(f"the checkpoints on {host} cannot be asked for: {error}")
             continue
-        found.append(CheckpointFolder(host, engine, context.request(job, last)))
+        found.append(CheckpointFolder(host, engines, context.request(job, last)))
         for attempt in attempts:
             if (attempt.host, attempt.residence) == (host, residence) and attempt.number in aside:
                 request = context.request(job, attempt)
                 where = f"{host}, set aside before attempt {attempt.number}"
                 requests = (replace(request, checkpoint_dir=folder) for folder in folders_of(request))
-                found += [CheckpointFolder(where, engine, each) for each in requests]
+                found += [CheckpointFolder(where, engines, each) for each in requests]
     return found
 
 
-def _rows_of(context: Context, job: Job, attempts: Sequence[Attempt], folder: CheckpointFolder) -> list[Row]:
-    entries = folder.engine.list_files(folder.request, job.spec.checkpoint.searched)
+def _rows_of(
+    context: Context, job: Job, attempts: Sequence[Attempt], folder: CheckpointFolder, engine: Engine
+) -> list[Row]:
+    entries = engine.list_files(folder.request, job.spec.checkpoint.searched)
     known = context.store.verdicts(job.id)
     newest = sorted(entries, key=lambda entry: entry.written_at, reverse=True)[:MOST_VERIFIED]
     unseen = [entry for entry in newest if _verdict_on(entry, known)[0] == NOT_EXAMINED]
-    verified = verify_files(folder.engine, folder.request, [entry.name for entry in unseen], sampled=True)
+    verified = verify_files(engine, folder.request, [entry.name for entry in unseen], sampled=True)
     with context.store.transaction():
         for entry in unseen:
             verdict = verified.get(entry.name)

@@ -1,4 +1,4 @@
-"""Searches for the checkpoints that a job can resume from: its residences, newest first, then the copies kept here.
+"""Finds what each job can resume from, once per decision, and tells whether it can leave a host that is away.
 
 The search runs in a worker thread. Its result is kept until the next attempt is written. Verdicts are stored as they
 come: a search that fails later need not open the same files again.
@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 from rung.jobs.job import Attempt, Job, main_line
-from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED
-from rung.jobs.model.errors import EngineError, HostError, RungError
+from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import (
-    MIRROR,
-    SOUND,
     UNVERIFIED,
-    Checkpoint,
     Sighting,
     Unseen,
     choose_checkpoint,
@@ -30,86 +25,17 @@ from rung.recovery.decide.checkpoint_choice import (
 )
 from rung.recovery.decide.quarantine import quarantined
 from rung.recovery.decide.resume_limit import resume_limit
-from rung.runner.checkpoints.verify import NewVerdict, Verdicts, checkpoint_of, keep_all, verify_enough
+from rung.runner.checkpoints.residences import Query, Source, mirrored, residence_of, search
+from rung.runner.checkpoints.shared_files import engines_with_files, hosts_with_files
+from rung.runner.checkpoints.verify import NewVerdict
 from rung.runner.context import Context, Lasting
-from rung.runner.files.fingerprint import local_entry
-from rung.runner.seams.engine import Engine, Request
+from rung.runner.seams.engine import Engine
 from rung.runner.state.codec import verdict_to_dict
 from rung.runner.state.transitions import gave_up_hosts
 
 # Between two searches of a job that waits: at first, and when it has waited for long.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 30.0
 NONE_WRITTEN = "the job has saved no checkpoint that Rung can see: every relaunch begins at step 0"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A residence of the job: how to reach its checkpoints, and the answer when its host cannot be asked.
-
-    `engine` None: the host is not in the list any more.
-    """
-
-    residence: tuple[str, int]
-    engine: Engine | None
-    request: Request
-    unseen: Unseen
-
-
-@dataclass(frozen=True)
-class Query:
-    """What a checkpoint must be for these attempts, and the verdicts known so far."""
-
-    pattern: str
-    attempts: Sequence[Attempt]
-    limit: int | None
-    verdicts: Verdicts
-    mirror: Path
-
-
-def search(sources: Sequence[Source], query: Query, keep: Callable[[NewVerdict], None]) -> list[Sighting]:
-    """Search the residences of a job until one has a healthy checkpoint that is old enough; `keep` takes verdicts."""
-    found: list[Sighting] = []
-    copies: list[Checkpoint] | None = None
-    for source in sources:
-        here = _look(source, query, keep)
-        if isinstance(here, Unseen):
-            found.append(here)
-            if not (here.given_up or here.abandoned):
-                return found  # the job waits for this host, whatever the others have
-            if copies is None:
-                copies = mirrored(query.mirror, query.verdicts, query.attempts)
-                found += copies
-        else:
-            found += here
-        if choose_checkpoint(found, query.attempts, query.limit).checkpoint is not None:
-            return found
-    return found if copies is not None else [*found, *mirrored(query.mirror, query.verdicts, query.attempts)]
-
-
-def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> list[Checkpoint] | Unseen:
-    """Verify what a residence has, as far as needed. A host that cannot answer has not said that there is nothing."""
-    engine, request = source.engine, source.request
-    if engine is None:
-        return source.unseen
-    verifying = verify_enough(engine, request, query.pattern, query.attempts, query.limit, query.verdicts)
-    try:
-        here = keep_all(verifying, keep)
-    except (EngineError, HostError) as error:
-        if request.container is None:
-            raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
-        return replace(source.unseen, why=str(error).removeprefix(f"{source.residence[0]}: ")[:160])
-    return [replace(each, residence=source.residence) for each in here]
-
-
-def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ()) -> list[Checkpoint]:
-    """Return the copies here whose originals are sound; a copy has the size and time of its original."""
-    if not folder.is_dir():
-        return []
-    paths = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    entries = [entry for path in paths if (entry := local_entry(path, sampled=False)) is not None]
-    known = [(entry, verdicts.get(entry.fingerprint, NOT_EXAMINED)) for entry in entries]
-    sound = [checkpoint_of(entry, verdict, attempts) for entry, verdict in known if verdict.verdict in SOUND]
-    return [replace(each, residence=MIRROR) for each in sound]
 
 
 class CheckpointSearch:
@@ -170,14 +96,26 @@ class CheckpointSearch:
                 store.add_event(job.id, number, EventKind.WAITING_FOR_HOST, data, at=self._context.now())
 
     def can_leave(self, job: Job) -> bool:
-        """Tell whether a job whose host is away would lose nothing, or has a healthy copy here to go on from."""
+        """Tell whether a job whose host is away would lose nothing, or has what it needs to go on.
+
+        That is a healthy copy here, or another host that has the same folder.
+        """
         store = self._context.store
         attempts = main_line(store.attempts(job.id))
+        if self._others_have_files(job, attempts[-1]):
+            return True
         recent = main_line(store.attempts(job.id)[job.settled :])
         copies = mirrored(self._context.paths.mirror(job.id), store.verdicts(job.id), attempts)
         if choose_checkpoint(copies, recent, resume_limit(recent, job.knobs)).checkpoint is not None:
             return True
         return not (self._written(job.id) or may_have_saved(attempts, job.spec.checkpoint.every))
+
+    def _others_have_files(self, job: Job, last: Attempt) -> bool:
+        """Tell whether a host that answers has the files of an attempt, beside the one that does not."""
+        names = hosts_with_files(self._context.engines.hosts, job, last.host)
+        # Of an attempt on several hosts, the leading one may be the one that answers.
+        asked = names if last.members else names[1:]
+        return any(self._away(name) is None for name in asked)
 
     # The residences of a job
 
@@ -190,13 +128,15 @@ class CheckpointSearch:
         return [self._source(job, residence, here) for residence, here in reversed(residences.items())]
 
     def _source(self, job: Job, residence: tuple[str, int], here: Sequence[Attempt]) -> Source:
-        unseen = self._unseen(job, here)
-        engine: Engine | None = None
+        unseen, last, engines = self._unseen(job, here), here[-1], self._context.engines
+        found: Sequence[Engine] = ()
         try:
-            engine = self._context.engines.of(here[-1])
+            found = engines_with_files(engines, job, last) if last.is_remote else (engines.of(last),)
         except HostError as error:
             unseen = replace(unseen, why=str(error))
-        return Source(residence, engine, self._context.request(job, here[-1]), unseen)
+        # A host that is known to be away is asked last: to wait for it takes a while.
+        found = sorted(found, key=lambda engine: last.is_remote and self._away(engine.host) is not None)
+        return Source(residence, found, self._context.request(job, last), unseen)
 
     def _unseen(self, job: Job, here: Sequence[Attempt]) -> Unseen:
         """Return the answer for a residence whose host cannot be asked, with what its attempts have reported."""
@@ -284,10 +224,6 @@ class CheckpointSearch:
     def _failed(self, job: Job, error: RungError) -> None:
         self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
         self._context.back_off(job.id, RETRY_SECONDS)
-
-
-def residence_of(attempt: Attempt) -> tuple[str, int]:
-    return attempt.host, attempt.residence
 
 
 def _step(saved: tuple[str, int]) -> int:

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.errors import EngineError
 from rung.recovery.decide.checkpoint_choice import MIRROR
 from rung.runner.checkpoints.mirror import keep_newest
+from rung.runner.checkpoints.shared_files import engines_with_files, fetch_checkpoint, first_answer, hosts_with_files
 from rung.runner.context import Context
 from rung.runner.launch.request import start_attempt
-from rung.runner.seams.engine import FileEntry, HostEngine, Request
+from rung.runner.seams.engine import Request
 
 Fetch = Callable[[], Path]
 
@@ -64,17 +64,24 @@ def begin_here(
 def _copy(context: Context, job: Job, attempt: Attempt) -> Fetch | None:
     """Return how to get the checkpoint that has to be brought; None if it is there already."""
     source, name = attempt.checkpoint_from, attempt.resumed_from
-    if source is None or name is None or source[0] == attempt.host:
+    if source is None or name is None or _has_files_of(context, job, attempt, source[0]):
         return None
     folder = context.paths.mirror(job.id)
     if source == MIRROR:
         return lambda: folder / name
     last = _last_at(context, job, source)
-    return partial(_fetch, context.engines.on(last.host), context.request(job, last), name, folder)
+    engines, request = engines_with_files(context.engines, job, last), context.request(job, last)
+
+    def fetch() -> Path:
+        copy = first_answer(engines, lambda engine: fetch_checkpoint(engine, request, name, folder))
+        keep_newest(copy)
+        return copy
+
+    return fetch
 
 
 def copy_here(context: Context, job: Job, attempt: Attempt, request: Request) -> Callable[[], None] | None:
-    """Return the work that copies the checkpoint from another residence on the same host; None if it is there.
+    """Return the work that copies the checkpoint from another residence in the same folder; None if it is there.
 
     To this machine it also comes from the copies here: a job may begin at a checkpoint of another one.
     """
@@ -82,7 +89,7 @@ def copy_here(context: Context, job: Job, attempt: Attempt, request: Request) ->
     if source == MIRROR and name is not None and not attempt.is_remote:
         copies = replace(request, checkpoint_dir=context.paths.mirror(job.id))
         return partial(context.engines.of(attempt).copy, copies, request, name)
-    if source is None or name is None or source[0] != attempt.host:
+    if source is None or name is None or not _has_files_of(context, job, attempt, source[0]):
         return None
     last = _last_at(context, job, source)
     return partial(context.engines.of(attempt).copy, context.request(job, last), request, name)
@@ -97,19 +104,12 @@ def put_back(context: Context, job: Job, attempt: Attempt, request: Request) -> 
     return partial(context.engines.of(attempt).copy, request, request, name, loaded)
 
 
+def _has_files_of(context: Context, job: Job, attempt: Attempt, host: str) -> bool:
+    """Tell whether the host of an attempt has what was saved on another: it is the same, or shares its folder."""
+    same = host == attempt.host
+    return same or (attempt.is_remote and host in hosts_with_files(context.engines.hosts, job, attempt.host))
+
+
 def _last_at(context: Context, job: Job, residence: tuple[str, int]) -> Attempt:
     """Return the last attempt of a residence."""
     return [one for one in context.store.attempts(job.id) if (one.host, one.residence) == residence][-1]
-
-
-def _fetch(engine: HostEngine, request: Request, name: str, folder: Path) -> Path:
-    copy = engine.fetch(request, _entry(engine, request, name), folder)
-    keep_newest(copy)
-    return copy
-
-
-def _entry(engine: HostEngine, request: Request, name: str) -> FileEntry:
-    for entry in engine.list_files(request, name):
-        if entry.name == name:
-            return entry
-    raise EngineError(f"{engine.host}: checkpoint {name} is not there any more")

@@ -16,12 +16,13 @@ from pathlib import Path, PurePath
 
 from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
-from rung.jobs.model.errors import EngineError, HostError, UsageError
+from rung.jobs.model.errors import HostError, UsageError
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.checkpoint_choice import MIRROR, UNVERIFIED, Checkpoint, Unseen, choose_checkpoint
 from rung.recovery.decide.resume_limit import resume_limit
-from rung.runner.checkpoints.search import Query, Source, residence_of, search
+from rung.runner.checkpoints.residences import Query, Source, residence_of, search
+from rung.runner.checkpoints.shared_files import engines_with_files, fetch_checkpoint, first_answer
 from rung.runner.checkpoints.verify import NewVerdict
 from rung.runner.context import Context
 from rung.runner.engines.process import ProcessEngine
@@ -123,10 +124,12 @@ def _source(context: Context, job: Job, last: Attempt) -> Source:
     # Given up: its copies here are then used, and nobody waits for the host.
     unseen = Unseen(last.host, "no answer", given_up=True)
     request = context.request(job, last)
+    engines = context.engines
     try:
-        return Source(residence_of(last), context.engines.of(last), request, unseen)
+        found = engines_with_files(engines, job, last) if last.is_remote else [engines.of(last)]
+        return Source(residence_of(last), found, request, unseen)
     except HostError as error:
-        return Source(residence_of(last), None, request, replace(unseen, why=str(error)))
+        return Source(residence_of(last), (), request, replace(unseen, why=str(error)))
 
 
 def _copy(context: Context, job: Job, found: Checkpoint, folder: Path) -> Path:
@@ -135,11 +138,8 @@ def _copy(context: Context, job: Job, found: Checkpoint, folder: Path) -> Path:
     last = next((each for each in reversed(line) if residence_of(each) == found.residence), line[-1])
     request = context.request(job, last)
     if found.residence != MIRROR and last.is_remote:
-        engine = context.engines.on(last.host)
-        for entry in engine.list_files(request, found.name):
-            if entry.name == found.name:
-                return engine.fetch(request, entry, folder)
-        raise EngineError(f"{last.host}: checkpoint {found.name} is not there any more")
+        engines = engines_with_files(context.engines, job, last)
+        return first_answer(engines, lambda engine: fetch_checkpoint(engine, request, found.name, folder))
     source = replace(request, checkpoint_dir=context.paths.mirror(job.id)) if found.residence == MIRROR else request
     ProcessEngine().copy(source, replace(request, checkpoint_dir=folder), found.name)
     return folder / found.name

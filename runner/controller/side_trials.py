@@ -103,7 +103,7 @@ class SideTrials:
         elif presence is Presence.RUNNING or (presence is not Presence.WAITING and not look.more):
             if attempt.started_at is None:
                 attempt = replace(attempt, started_at=observation.started_at or self._context.now())
-                transitions.started(self._context.store, attempt, request.argv)
+                transitions.started(self._context.store, attempt, self._context.how_started(attempt, request))
             follow = self._follow if presence is Presence.RUNNING else partial(self._ended, observation)
             follow(job, attempt, self._watch(job, request, task_key(job.id, attempt.number)))
 

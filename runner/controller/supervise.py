@@ -186,7 +186,7 @@ class Supervisor:
         view, observation = self._view(job, attempt), look.observation
         if attempt.started_at is None:
             attempt = log_watch.with_start(attempt, observation, view.request.asked, self._context.now())
-            transitions.started(self._context.store, attempt, view.request.argv)
+            transitions.started(self._context.store, attempt, self._context.how_started(attempt, view.request))
         if observation.presence is Presence.RUNNING:
             if not self.glance.knows(job.id, attempt.number):
                 self._glance_at(attempt, view.request.paths)

@@ -31,7 +31,10 @@ ASKED: Mapping[Ask, Callable[[JobSpec], bool]] = {
 
 
 # What would make a host able to do it.
-ADVICE: Mapping[Ask, str] = {Ask.NODES: " (hosts that share a file system can: rung_shared in the list of hosts)"}
+ADVICE: Mapping[Ask, str] = {
+    Ask.NODES: " (hosts that share a file system can, with an image: `rung_shared` in the list of hosts; a Slurm site "
+    "can, too)"
+}
 
 
 def too_much(spec: JobSpec, host: Host) -> list[Ask]:
@@ -55,7 +58,7 @@ def why_unfit(spec: JobSpec, host: Host) -> str | None:
 def _why_not_on_several(spec: JobSpec, host: Host) -> str | None:
     """Return why a job cannot run on this host together with those that share its folder; None: it can."""
     if not host.takes(image=spec.image is not None):
-        return "takes no job without an image"
+        return "runs a job on several hosts only in containers: name an image, or take resources.nodes out"
     if len(host.shares_with) + 1 < spec.resources.nodes:
         shares = f"shares its folder with {len(host.shares_with)} other host{'s' if host.shares_with[1:] else ''}"
         return f"{shares}, and the job asks for {spec.resources.nodes} nodes"

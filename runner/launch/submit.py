@@ -66,7 +66,9 @@ def _refuse_impossible_there(spec: JobSpec, hosts: Sequence[Host]) -> None:
 
 
 def _what_goes_there(spec: JobSpec) -> str:
-    return "a job for Slurm" if spec.needs_site else "a job with an image"
+    if spec.slurm is not None or spec.resources.time is not None:
+        return "a job for Slurm"
+    return "a job on several hosts" if spec.resources.nodes > 1 else "a job with an image"
 
 
 def _refuse_impossible_here(spec: JobSpec, here: Callable[[], Report]) -> None:

@@ -6,10 +6,12 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rung.jobs.model.engine import DOCKER
+from rung.jobs.model.host import Host
 from rung.jobs.model.knobs import Precision
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.paths import job_id as make_id
@@ -29,6 +31,7 @@ from rung.runner.placement.places import GpuKey, HostView, Placed
 from rung.runner.preflight.check_job import planned_job, preview_request
 from rung.runner.preflight.fit import preview_place
 from rung.runner.preflight.rung_preview import LadderPreview, rung_changes
+from rung.runner.preflight.several_hosts import NODE_RANK, NodePreview, node_lines, preview_nodes, runs_on_several
 from rung.runner.preflight.slot import preview_slot
 from rung.runner.preflight.trial_preview import trial_candidates, trial_lines
 from rung.runner.seams.engine import Request
@@ -57,8 +60,10 @@ class LaunchPreview:
         sequence = len(store.jobs(removed=True)) + 1 if store else 1
         job_id = make_id(spec.name, sequence)
         self._slot = None if spec.is_remote else preview_slot(spec, job_id, store, environ)
+        hosts: list[Host] = []
         if self._slot is None:
             now, reports = time.time(), survey()
+            hosts = [report.host for report in reports]
             found = {report.host: report.partitions for report in reports}
             refuse_nowhere(spec, [*found], found.__getitem__, "now")
             views = mark([view_of(report) for report in reports], store.bad_places(now) if store else (), now)
@@ -68,6 +73,11 @@ class LaunchPreview:
         self.host = placement.host
         home = (paths, environ)
         self.request: Request = preview_request(spec, origin, home, sequence, placement)
+        self._nodes: tuple[NodePreview, ...] = ()
+        if runs_on_several(spec, placement, hosts):
+            self._nodes = preview_nodes(spec, self.request, placement, hosts, store.store_id if store else None)
+            # Its log is the one of all hosts.
+            self.request = replace(self._nodes[0].request, paths=self.request.paths)
         self._job = job = planned_job(spec, sequence)
         self._ladder = LadderPreview(job, asked_by_person(job, (), (), placement), home, origin)
 
@@ -88,6 +98,8 @@ class LaunchPreview:
             data |= {"image": container.image or None, "gpus": list(container.gpus), "ships": str(self.request.source)}
         if container is not None and self._site is None:
             data["container"] = planned_config(self.request)
+        if self._nodes:
+            data["nodes"] = [node.to_dict() for node in self._nodes]
         if self._site is not None:
             data["sbatch"] = chosen_options(self._site, asked_of(self._spec))
         if self._slot is not None:
@@ -101,7 +113,8 @@ class LaunchPreview:
 
     def _lines(self) -> Iterator[str]:
         request, container = self.request, self.request.container
-        yield f"host  {self.host}{f': {self._waits}' if self._waits and self._slot is None else ''}"
+        hosts = " and ".join(dict.fromkeys(node.host for node in self._nodes)) or self.host
+        yield f"host  {hosts}{f': {self._waits}' if self._waits and self._slot is None else ''}"
         if self._slot is not None:
             yield f"slot  {self._slot.text}"
         if self._site is not None:
@@ -110,7 +123,7 @@ class LaunchPreview:
             yield f"batch sbatch {shlex.join(chosen_options(self._site, asked_of(self._spec)))}"
         elif container is not None:
             yield f"image {container.image}"
-            yield f"gpu   {', '.join(container.gpus) or 'none'}"
+            yield from node_lines(self._nodes) if self._nodes else [f"gpu   {', '.join(container.gpus) or 'none'}"]
             yield f"ships {request.source}"
             yield from (f"mount {volume.text}" for volume in container.volumes)
             yield f"limit shm {container.shm}"
@@ -124,7 +137,9 @@ class LaunchPreview:
         yield f"run   {shlex.join(request.argv)}"
         yield f"log   {request.paths.log}"
         yield from (f"limit {name} {value}" for name, value in request.limits.items())
-        yield from (f"env   {name}={shlex.quote(value)}" for name, value in sorted(request.env.items()))
+        for name, value in sorted(request.env.items()):
+            more = f", up to {len(self._nodes) - 1} on the last host" if self._nodes and name == NODE_RANK else ""
+            yield f"env   {name}={shlex.quote(value)}{more}"
         yield from (f"env   {name} (secret, its value is not shown)" for name in request.secrets)
         for path, keys in self.request.to_dict()["files"].items():
             yield from (f"file  {path}: {key} = {json.dumps(value)}" for key, value in keys.items())

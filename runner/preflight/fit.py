@@ -15,7 +15,9 @@ from rung.runner.launch.site_request import asked_of
 from rung.runner.placement.host_pool import view_of
 from rung.runner.placement.places import GpuKey, HostView, PlacementResult, WaitingJob
 from rung.runner.placement.scheduler import place
+from rung.runner.placement.several_hosts import sharing
 from rung.runner.preflight.check_job import CheckResult
+from rung.runner.preflight.several_hosts import meeting_text
 
 
 def _waiting_job(spec: JobSpec, job_id: str) -> WaitingJob:
@@ -40,8 +42,24 @@ def check_fit(spec: JobSpec, reports: Sequence[Report]) -> Iterator[CheckResult]
         else:
             # A host that does not fit is no problem as long as another one does.
             yield CheckResult(bool(good), f"host {view.host.name} could not run it: it {why}", "see `rung hosts`")
+    if spec.resources.nodes > 1 and not any(view.places for view in good):
+        yield from _together(spec, good)
     if not found:
         yield CheckResult(False, "the list of hosts is empty", "`rung hosts` says where to list one")
+
+
+def _together(spec: JobSpec, good: Sequence[HostView]) -> Iterator[CheckResult]:
+    """Yield which of the hosts that could run the job share a folder, if there are enough of them."""
+    nodes = spec.resources.nodes
+    for group in (groups := sharing(good, nodes)):
+        names = ", ".join(f"{view.host.name} ({view.host.address_for_ranks})" for view in group)
+        yield CheckResult(True, f"{nodes} of these hosts can run it together: {names}; {meeting_text()}")
+    if good and not groups:
+        yield CheckResult(
+            False,
+            f"no {nodes} of the hosts that could run it now share a folder",
+            "see `rung hosts`, and `rung_shared` in the list of hosts",
+        )
 
 
 def _why_not(spec: JobSpec, view: HostView) -> str | None:

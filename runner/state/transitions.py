@@ -63,12 +63,12 @@ def launching(store: Store, job: Job, attempt: Attempt, *, at: float) -> None:
         store.move(job.id, JobState.LAUNCHING, reason=attempt.because, at=at)
 
 
-def started(store: Store, attempt: Attempt, argv: tuple[str, ...]) -> None:
-    """Record that the engine runs the attempt; the job stays LAUNCHING until it shows progress."""
+def started(store: Store, attempt: Attempt, how: Mapping[str, Any]) -> None:
+    """Record that the engine runs the attempt, and how; the job stays LAUNCHING until it shows progress."""
     assert attempt.started_at is not None
     with store.transaction():
         store.put_attempt(attempt)
-        store.add_event(attempt.job_id, attempt.number, EventKind.STARTED, {"argv": list(argv)}, at=attempt.started_at)
+        store.add_event(attempt.job_id, attempt.number, EventKind.STARTED, how, at=attempt.started_at)
 
 
 def not_started(store: Store, job: Job, attempt: Attempt, why: str, *, at: float) -> None:

@@ -12,6 +12,7 @@ from rung.runner.context import Context
 from rung.runner.seams.storage import DiskUse, Storage, Trees, total_use
 from rung.runner.storage.here import HERE, LocalStorage
 from rung.runner.storage.layout import checkpoint_folder
+from rung.runner.storage.shared import place_of, storage_on, trees_on
 
 CHECKPOINTS, COPIES = "checkpoints", "copies of checkpoints"
 SET_ASIDE, WORK = "checkpoints that were set aside", "work copies"
@@ -84,7 +85,7 @@ class Places:
         self.context, self.plan = context, plan
 
     def of(self, job: Job) -> Iterator[Place]:
-        """Yield this machine, then every host that can be reached."""
+        """Yield this machine, then every host that can be reached; hosts that share a folder are one place."""
         attempts = self.context.store.attempts(job.id)
         here = tuple(each for each in attempts if not each.is_remote)
         yield Place(LocalStorage(self.context.paths, job.id), here)
@@ -92,17 +93,19 @@ class Places:
             if host in self.plan.unreachable:
                 continue
             try:
-                engine = self.context.engines.on(host)
+                storage = storage_on(self.context.engines, host, self.context.request(job, there[-1]))
             except HostError as error:
                 self.plan.note(host, job.id, error)
                 continue
-            yield Place(engine.storage(self.context.request(job, there[-1])), there)
+            yield Place(storage, there)
 
     def on_hosts(self, job: Job) -> dict[str, tuple[Attempt, ...]]:
+        """Return the attempts that a job had on hosts, by the place where those have its files."""
         hosts: dict[str, tuple[Attempt, ...]] = {}
         for attempt in self.context.store.attempts(job.id):
             if attempt.is_remote:
-                hosts[attempt.host] = (*hosts.get(attempt.host, ()), attempt)
+                place = place_of(self.context.engines.hosts, attempt.host)
+                hosts[place] = (*hosts.get(place, ()), attempt)
         return hosts
 
     def trees(self, host: str) -> Trees | None:
@@ -110,7 +113,7 @@ class Places:
         if host in self.plan.unreachable:
             return None
         try:
-            return self.context.engines.on(host).trees()
+            return trees_on(self.context.engines, host)
         except (EngineError, HostError) as error:
             self.plan.note(host, TREES, error)
             return None
@@ -120,7 +123,9 @@ def folders_of_the_user(job: Job, place: Place) -> list[Kept]:
     """Return the folders that a job could write in one place, and that are not Rung's own."""
     if place.where != HERE:
         volumes = [volume.host for volume in job.spec.mounted if not volume.read_only]
-        return [Kept(job.id, place.where, volume, YOUR_VOLUME) for volume in volumes]
+        # Each host has its own, also where they share the folder of the job.
+        hosts = sorted({each.host for attempt in place.attempts for each in attempt.places})
+        return [Kept(job.id, host, volume, YOUR_VOLUME) for host in hosts for volume in volumes]
     own = all(checkpoint_folder(job, attempt) is not None for attempt in place.attempts)
     return [] if own else [Kept(job.id, HERE, job.spec.checkpoint.dir, YOUR_FOLDER)]
 

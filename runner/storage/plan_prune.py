@@ -11,11 +11,12 @@ from rung.jobs.model.errors import EngineError, HostError
 from rung.jobs.model.event import EventKind
 from rung.jobs.model.state import JobState
 from rung.recovery.decide.checkpoint_choice import Checkpoint
-from rung.runner.checkpoints.search import mirrored
+from rung.runner.checkpoints.residences import mirrored
+from rung.runner.checkpoints.shared_files import engines_with_files, first_answer
 from rung.runner.checkpoints.verify import checkpoint_of
 from rung.runner.context import Context
 from rung.runner.files.own_folder import is_reached_by_link
-from rung.runner.seams.engine import Request
+from rung.runner.seams.engine import FileEntry, Request
 from rung.runner.storage.here import HERE
 from rung.runner.storage.home_leftovers import plan_leftovers
 from rung.runner.storage.layout import MIRROR, checkpoint_folder, leftovers, set_aside_folders, work_copies
@@ -135,20 +136,29 @@ def _checkpoints(context: Context, job: Job, place: Place, plan: Plan) -> list[F
         if place.where == HERE and is_reached_by_link(context.paths.job(job.id), folder):
             plan.kept.append(Kept(job.id, HERE, folder, "a link leads there, and Rung follows none"))
             continue
-        found += _in_folder(context, job, attempt, folder)
+        found += _in_folder(context, job, attempt, (place.where, folder))
     if place.where == HERE:
         copies = mirrored(context.paths.mirror(job.id), context.store.verdicts(job.id), attempts)
         found += [Found(HERE, COPIES, f"{MIRROR}/{each.name}", each) for each in copies]
     return found
 
 
-def _in_folder(context: Context, job: Job, attempt: Attempt, folder: str) -> list[Found]:
+def _in_folder(context: Context, job: Job, attempt: Attempt, place: tuple[str, str]) -> list[Found]:
+    """Return the checkpoints of an attempt; `place`: where they are, and the folder there."""
     verdicts, attempts = context.store.verdicts(job.id), context.store.attempts(job.id)
-    engine, where = context.engines.of(attempt), attempt.host if attempt.is_remote else HERE
-    entries = engine.list_files(_without_volumes(context.request(job, attempt)), job.spec.checkpoint.pattern)
+    request, (where, folder) = _without_volumes(context.request(job, attempt)), place
+    entries = _entries(context, job, attempt, request)
     found = [checkpoint_of(each, verdicts.get(each.fingerprint, NOT_EXAMINED), attempts) for each in entries]
     here = [replace(each, residence=(attempt.host, attempt.residence)) for each in found]
     return [Found(where, CHECKPOINTS, _below(folder, each.name), each) for each in here]
+
+
+def _entries(context: Context, job: Job, attempt: Attempt, request: Request) -> Sequence[FileEntry]:
+    pattern = job.spec.checkpoint.pattern
+    if not attempt.is_remote:
+        return context.engines.of(attempt).list_files(request, pattern)
+    engines = engines_with_files(context.engines, job, attempt)
+    return first_answer(engines, lambda engine: engine.list_files(request, pattern))
 
 
 def _without_volumes(request: Request) -> Request:

@@ -14,12 +14,13 @@ from rung.jobs.job import Attempt, Job, main_line
 from rung.jobs.model.errors import UsageError
 from rung.jobs.model.terminal_text import clean
 from rung.recovery.decide.checkpoint_choice import MIRROR as MIRROR_RESIDENCE
-from rung.runner.checkpoints.search import residence_of
+from rung.runner.checkpoints.residences import residence_of
 from rung.runner.checkpoints.start_from import healthy_checkpoint
 from rung.runner.context import Context
 from rung.runner.seams.storage import FoundFile, Storage
 from rung.runner.storage.here import LocalStorage
 from rung.runner.storage.layout import MIRROR, RESERVED, checkpoint_folder, residence_folder, work_copy
+from rung.runner.storage.shared import storage_on
 from rung.runner.views.history import history, with_series
 
 MOST_PATTERN, MOST_STARS = 1000, 3
@@ -143,4 +144,4 @@ def _last(context: Context, job: Job) -> Attempt:
 def _storage(context: Context, job: Job, attempt: Attempt) -> Storage:
     if not attempt.is_remote:
         return LocalStorage(context.paths, job.id)
-    return context.engines.on(attempt.host).storage(context.request(job, attempt))
+    return storage_on(context.engines, attempt.host, context.request(job, attempt))

@@ -14,6 +14,7 @@ from rung.runner.storage.here import HERE
 from rung.runner.storage.home_leftovers import plan_leftovers, remove_leftovers
 from rung.runner.storage.plan import TREES, Places, Plan, Removal, shown_place, starts_of_active_jobs
 from rung.runner.storage.plan_rm import refuse_needed
+from rung.runner.storage.shared import trees_on
 
 
 @dataclass
@@ -118,7 +119,7 @@ class Remover:
         for removal in removals:
             try:
                 # Once more: a container may have been started since.
-                trees = self.context.engines.on(removal.where).trees()
+                trees = trees_on(self.context.engines, removal.where)
                 free = {tree.id for tree in trees.list()}
                 trees.remove([each for each in removal.paths if each in free])
             except (EngineError, HostError) as error:

@@ -12,7 +12,8 @@ from rung.recovery.decide.decide import Relaunch
 from rung.recovery.trials.decide_trials import Winner, next_trial, open_trials, side_by_side, with_own_run
 from rung.recovery.trials.own_run import is_own_run
 from rung.recovery.trials.winner import launch_winner
-from rung.runner.checkpoints.search import CheckpointSearch, residence_of
+from rung.runner.checkpoints.residences import residence_of
+from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.state.next_attempt import Placement, carry_out, same_placement, write_beside, write_decision
 from rung.runner.state.trial_transitions import record_table

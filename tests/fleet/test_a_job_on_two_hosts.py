@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.state import JobState
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
-from tests.fleet.folders import discard
-from tests.fleet.host import SHARED
-from tests.fleet.patience import run
+from tests.fleet.shared_folder import sharing
 
 pytestmark = [pytest.mark.long, pytest.mark.sample]
 TRAININGS = Path(__file__).parents[1] / "flow" / "trainings"
@@ -25,21 +22,10 @@ HOSTS = ("ampere", "turing")
 @pytest.fixture
 def campaign(tmp_path: Path, fleet: Fleet) -> Iterator[Campaign]:
     """Return jobs on a fleet of which two hosts are listed with one shared folder."""
-    folder, listed = fleet.shared / "rung", fleet.inventory.read_text()
-    folder.mkdir()
-    run("chown", "1000:1000", folder)
-    inventory = yaml.safe_load(listed)
-    for group in inventory["all"]["children"].values():
-        for name, settings in group["hosts"].items():
-            settings |= {"rung_shared": f"{SHARED}/rung"} if name in HOSTS else {}
-    fleet.inventory.write_text(yaml.safe_dump(inventory, sort_keys=False))
-    made = Campaign(tmp_path, fleet)
-    yield made
-    made.close()
-    fleet.inventory.write_text(listed)
-    for name in HOSTS:
-        fleet.hosts[name].run("tidy")
-    discard(folder)
+    with sharing(fleet, HOSTS):
+        made = Campaign(tmp_path, fleet)
+        yield made
+        made.close()
 
 
 def submit(campaign: Campaign, script: str, words: str = "", **fields: object) -> str:

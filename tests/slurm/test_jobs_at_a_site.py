@@ -43,6 +43,29 @@ def test_a_job_waits_in_the_queue_of_the_cluster_and_runs_where_it_is_placed(lab
     assert [each["state"] for each in lab.batch_jobs() if second in each["name"]] == ["COMPLETED"]
 
 
+def test_no_more_batch_jobs_are_in_the_queue_than_the_site_allows_and_all_jobs_end(lab: SiteLab) -> None:
+    lab.list_site({"ansible_connection": "local"}, {**lab.settings, "submit_at_most": 2})
+    held = [lab.submit(f"held-{number}", run=["sh", "-c", STEADY]) for number in range(2)]
+    lab.control()
+    for job in held:
+        lab.until_step(job, 2)
+    others = [lab.submit(f"other-{number}", run=["sh", "-c", "echo step 1 loss 0.5"]) for number in range(3)]
+    for job in others:
+        pace.until(lambda job=job: "submit_at_most is 2" in lab.job(job).reason, PATIENCE, "it waits here")
+    # The cluster still knows the batch jobs of earlier tests.
+    begin = f"rung-{lab.store(lambda store: store.store_id)}-"
+
+    def submitted() -> list[str]:
+        names = (each["name"] for each in lab.batch_jobs())
+        return sorted(name.removeprefix(begin) for name in names if name.startswith(begin))
+
+    assert submitted() == [f"{job}-1" for job in held]
+    for job in held:
+        finish(lab, job)
+    assert {lab.ended(job).state for job in (*held, *others)} == {JobState.SUCCEEDED}
+    assert submitted() == [f"{job}-1" for job in (*held, *others)]
+
+
 @pytest.mark.parametrize("waits", [True, False], ids=["in the queue", "while it runs"])
 def test_a_cancelled_job_is_gone_from_the_cluster(lab: SiteLab, waits: bool) -> None:
     options = {"slurm": {"options": ["--begin=now+1hour"]}} if waits else {}

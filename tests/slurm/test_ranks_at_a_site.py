@@ -18,9 +18,9 @@ def faults(lab: SiteLab, job: str) -> list[int]:
 
 
 @pytest.mark.long
-@pytest.mark.sample
-def test_an_exception_on_the_second_node_of_a_script_with_flags(lab: SiteLab) -> None:
-    run = "python train.py --by-hand --flaw mask --bad-rank 1 --precision {precision}"
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.sample)])
+def test_an_exception_on_one_of_two_nodes_of_a_script_with_flags(lab: SiteLab, rank: int) -> None:
+    run = f"python train.py --by-hand --flaw mask --bad-rank {rank} --precision {{precision}}"
     job, (first, second) = lab.run(
         "nodes",
         SCRIPT,
@@ -30,33 +30,35 @@ def test_an_exception_on_the_second_node_of_a_script_with_flags(lab: SiteLab) ->
         recovery={"ladder": ["fp32"], "trials": "off"},
     )
     assert first.fault is not None and first.fault.kind == "fp16_overflow"
-    assert first.fault.evidence.startswith("[rank1]: RuntimeError: value cannot be converted"), first.fault
+    assert first.fault.evidence.startswith(f"[rank{rank}]: RuntimeError: value cannot be converted"), first.fault
     assert faults(lab, job) == [1]
     assert (second.rung, second.resumed_step, second.furthest_step) == ("fp32", 10, 24)
     assert second.node is not None and len(second.node.split(",")) == 2
     lines = lab.log(job, 2).splitlines()
-    for rank in (0, 1):
-        steps = [line.partition(" loss=")[0] for line in lines if line.startswith(f"[rank{rank}]: step=")]
-        assert steps == [f"[rank{rank}]: step={step}" for step in range(11, 25)]
+    for each in (0, 1):
+        steps = [line.partition(" loss=")[0] for line in lines if line.startswith(f"[rank{each}]: step=")]
+        assert steps == [f"[rank{each}]: step={step}" for step in range(11, 25)]
 
 
 @pytest.mark.long
-def test_a_bad_number_in_the_second_rank_of_a_script_that_nobody_edited(lab: SiteLab) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_bad_number_in_one_rank_of_a_script_that_nobody_edited(lab: SiteLab, rank: int) -> None:
     job, (first, second) = lab.run(
         "gpus",
         SCRIPT,
-        run="python train.py --flaw range --bad-rank 1",
+        run=f"python train.py --flaw range --bad-rank {rank}",
         ranks="gpus",
         resources={"gpu": ["A100:2"], "memory": "2g"},
         knobs={"mode": "zero-edit"},
         checkpoint={"by": "rung", "every": 5},
         recovery={"trials": "off"},
     )
-    assert first.fault is not None and first.fault.kind == "nan_loss" and first.fault.replay["rank"] == "1"
+    assert first.fault is not None and first.fault.kind == "nan_loss"
+    assert first.fault.replay.get("rank", "0") == str(rank)
     assert faults(lab, job) == [1]
     assert second.rung == "fp32_modules" and (second.resumed_step, second.furthest_step) == (10, 24)
-    for rank in (0, 1):
-        assert lab.log(job, 2).count(f"[rank{rank}]: step=14 loss=") == 1
+    for each in (0, 1):
+        assert lab.log(job, 2).count(f"[rank{each}]: step=14 loss=") == 1
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ class GroupEngine:
         if request.paths.stop.exists():
             return
         port = meeting_port(self._store_id, request.job_id, request.attempt)
-        requests = part_requests(request, self._parts, f"{self._address}:{port}")
+        requests = part_requests(request, [part.gpus for part in self._parts], f"{self._address}:{port}")
         made = list(zip(self._parts, requests, strict=True))
         self._make_folders(request.paths)
         try:

@@ -26,16 +26,16 @@ def meeting_port(store_id: str, job_id: str, attempt: int) -> int:
     return FIRST_PORT + zlib.crc32(f"{store_id} {job_id} {attempt}".encode()) % PORTS
 
 
-def part_requests(request: Request, parts: Sequence[Part], meeting: str) -> list[Request]:
-    """Return the request of each part, in the order of their ranks; `meeting`: `ADDRESS:PORT` of the leading one.
+def part_requests(request: Request, gpus: Sequence[tuple[str, ...]], meeting: str) -> list[Request]:
+    """Return the request of each part, in the order of their ranks, with its GPUs.
 
-    The ranks reach each other only in the network of their hosts.
+    `meeting`: `ADDRESS:PORT` of the leading host. The ranks reach each other only in the network of their hosts.
     """
     assert request.container is not None, "only hosts with containers share an attempt"
     found = []
-    for node, part in enumerate(parts):
-        env = {"RUNG_NODES": str(len(parts)), "RUNG_NODE_RANK": str(node), "RUNG_MEETING": meeting}
-        container = replace(request.container, gpus=part.gpus, network="host")
+    for node, its in enumerate(gpus):
+        env = {"RUNG_NODES": str(len(gpus)), "RUNG_NODE_RANK": str(node), "RUNG_MEETING": meeting}
+        container = replace(request.container, gpus=its, network="host")
         paths = request.paths.of_node(node)
-        found.append(replace(request, env={**request.env, **env}, paths=paths, container=container, nodes=len(parts)))
+        found.append(replace(request, env={**request.env, **env}, paths=paths, container=container, nodes=len(gpus)))
     return found

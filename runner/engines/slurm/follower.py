@@ -63,7 +63,7 @@ class SiteFollower:
         # Why the last look failed, and since when none has worked.
         self._away = ""
         # How many of our batch jobs have not ended; those submitted since the last look are counted.
-        self._in_queue = 0
+        self._in_queue = self._submitted = 0
         self._silent_since: float | None = None
 
     # Asked by the engine
@@ -96,7 +96,7 @@ class SiteFollower:
         return self._in_queue > 0
 
     def count_submitted(self) -> None:
-        self._in_queue += 1
+        self._in_queue, self._submitted = self._in_queue + 1, self._submitted + 1
 
     def invalidate(self, name: str) -> None:
         """Forget what is known of an attempt, which has just been changed."""
@@ -152,9 +152,10 @@ class SiteFollower:
 
     def look(self, followed: Sequence[Followed]) -> None:
         """Look at the queue, then at the records, which are then at least as new; copy the logs that have grown."""
-        versions = [each.version for each in followed]
+        versions, before = [each.version for each in followed], self._submitted
         batches = self._queue.jobs()
-        self._in_queue = sum(batch.phase is not Phase.ENDED for batch in batches)
+        # One that was submitted meanwhile may be missing in the answer. It may also count twice, until the next look.
+        self._in_queue = sum(batch.phase is not Phase.ENDED for batch in batches) + self._submitted - before
         records = look(self._remote, [each.folder for each in followed])
         complete = self._copy_logs(followed, records)
         for each, version, record in zip(followed, versions, records, strict=True):

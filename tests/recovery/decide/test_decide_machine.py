@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from rung.jobs.job import Attempt
 from rung.jobs.model.fault import FaultKind
-from rung.jobs.model.gpu import Gpu
+from rung.jobs.model.gpu import Gpu, Member
 from rung.jobs.model.knobs import RungName
-from rung.recovery.decide.decide import Relaunch, Stop, decide
+from rung.recovery.decide.checkpoint_choice import MIRROR, Unseen
+from rung.recovery.decide.decide import Relaunch, Stop, Wait, decide
 from tests.support.jobs_in_trouble import a_checkpoint, a_fault, a_job, an_attempt, carried_out
 
 F = FaultKind
@@ -117,3 +120,17 @@ def test_a_job_leaves_a_lost_host_at_once_after_any_fault():
     assert "again after" not in lost.because and "on another host than a" in lost.because
     climbed = decide(a_job(), [on_host(1, "a", F.NAN_LOSS, host_lost=True)], [], None, ["b"])
     assert isinstance(climbed, Relaunch) and climbed.rung is not None and climbed.avoid == ("a",)
+
+
+@pytest.mark.parametrize("leading", ["unseen", "seen"])
+def test_a_job_on_several_hosts_leaves_a_lost_one_though_nobody_knows_which_it_is(leading: str) -> None:
+    lost = on_host(1, "a", host_lost=True, members=(Member("b"),))
+    copy = replace(a_checkpoint(80), residence=MIRROR)
+    away = [Unseen("a", "no answer", given_up=True)] if leading == "unseen" else []
+    moved = decide(a_job(), [lost], [*away, copy], None, ["b", "c"])
+    # Other hosts are named as those that could take it, and not as those to avoid: one of its own may be among them.
+    assert isinstance(moved, Relaunch) and moved.avoid == () and moved.checkpoint == copy
+    assert moved.because.endswith("; on hosts that answer")
+    if away:
+        waits = decide(a_job(), [lost], [*away, copy], None, [])
+        assert isinstance(waits, Wait) and "no other host could take the job" in waits.because

@@ -1,4 +1,4 @@
-"""Tests what the history records about checkpoints: which are quarantined and why, and that there are none."""
+"""Tests what the history records about checkpoints, and whether a job whose host is away can leave it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from rung.jobs.job import Attempt, Job
+from rung.jobs.model.engine import DOCKER
 from rung.jobs.model.fault import Fault, FaultKind
+from rung.jobs.model.gpu import Member
+from rung.jobs.model.host import Host
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import HomePaths
 from rung.jobs.spec.job_spec import JobSpec
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.search import CheckpointSearch
-from rung.runner.context import Clock, Context
+from rung.runner.context import Clock, Context, Lasting
 from rung.runner.engine_pool import RealEngines
 from rung.runner.state.store import Store
 
@@ -56,3 +59,25 @@ def test_a_zero_edit_script_that_saves_nothing_is_recorded_once(context: Context
         CheckpointSearch(context, lambda host: None)._take(job, [])
     assert len(reasons(context, "no_checkpoint")) == times
     assert all("every relaunch begins at step 0" in because for because in reasons(context, "no_checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("away", "leaves"),
+    [
+        ({"ampere"}, True),  # the leading one: the others show its files
+        ({"hopper"}, True),  # another one: the leading one does
+        ({"ampere", "hopper"}, True),  # a third host has the folder
+        ({"ampere", "hopper", "turing"}, False),
+    ],
+)
+def test_a_job_on_several_hosts_can_leave_while_any_host_of_their_folder_answers(
+    context: Context, away: set[str], leaves: bool
+) -> None:
+    names = ("ampere", "hopper", "turing")
+    context.engines._hosts = tuple(  # type: ignore[attr-defined]
+        Host(name, name, shared="/srv", shares_with=tuple(other for other in names if other != name)) for name in names
+    )
+    last = Attempt("a-1", 1, "ampere", Knobs(), None, "", engine=DOCKER, members=(Member("hopper"),), saved={"c": 5})
+    job = a_job(context, "flags", last)
+    found = CheckpointSearch(context, lambda host: Lasting(60.0, 1.0) if host in away else None)
+    assert found.can_leave(job) is leaves

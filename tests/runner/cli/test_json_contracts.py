@@ -116,6 +116,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, once: Callable[[str, Callable[
 
 def made_lab(folder: Path) -> Lab:
     lab = Lab(folder)
+    _launch_on_several_hosts(lab)
     lab.write("hosts.yml", "all: {hosts: {gone: {ansible_host: 127.0.0.1, ansible_port: 9}}}\n")
     _launch(lab)
     _write_full_job(lab.home)
@@ -124,6 +125,15 @@ def made_lab(folder: Path) -> Lab:
     _remove(lab)
     _without_hosts(lab)
     return lab
+
+
+def _launch_on_several_hosts(lab: Lab) -> None:
+    gone = {"ansible_host": "127.0.0.1", "ansible_port": 9, "rung_shared": "/srv/rung"}
+    lab.write("hosts.yml", yaml.safe_dump({"all": {"hosts": {"gone": gone, "lost": gone}}}))
+    several = lab.job("several", run="python train.py {seed}", image=IMAGE, ranks=1, resources={"nodes": 2})
+    lab.rung("launch-grid-dryrun", "launch", several, "--grid", "seed=1,2", "--dryrun")
+    single = lab.job("single", run="python train.py", image=IMAGE, ranks=1, resources={"nodes": 2})
+    lab.rung("launch-dryrun", "launch", single, "--dryrun")
 
 
 def _launch(lab: Lab) -> None:

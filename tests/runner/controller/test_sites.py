@@ -8,6 +8,7 @@ import pytest
 
 from rung.jobs.job import Outcome
 from rung.jobs.model.engine import DOCKER, ENGINES, Ask, EndedBy, EngineKind, PlacedBy
+from rung.jobs.site.settings import Site, Start
 from tests.support.pretend import Build, World
 
 SITE = replace(DOCKER, name="site", placed_by=PlacedBy.SITE)
@@ -46,6 +47,15 @@ def test_what_the_site_was_asked_for_is_kept_beside_what_its_node_reports(world:
     other = world.submit("b")
     world.until(lambda: world.is_running(other))
     assert world.last(other).gpus_asked is None
+
+
+def test_the_way_in_which_the_site_starts_jobs_is_kept(world: World) -> None:
+    site = Site(start=Start.APPTAINER)
+    world.engines.hosts = [replace(host, site=site) for host in world.engines.hosts]
+    job = world.submit("a", "A100")
+    world.until(lambda: world.is_running(job))
+    (started,) = (event.data for event in world.store.events(job) if event.kind == "started")
+    assert started == {"argv": ["x"], "start": "apptainer"}
 
 
 def test_the_nodes_of_an_attempt_are_kept(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from rung.jobs.model.host import Host
 from rung.jobs.site.settings import Site, Start
 from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.launch.engine_fit import ASKED, refuse_too_much, too_much, why_unfit
+from rung.runner.launch.submit import refuse_impossible
 
 ID = f"sha256:{'0' * 64}"
 IMAGE = f"train@{ID}"
@@ -91,8 +92,16 @@ def test_hosts_that_share_a_folder_take_a_job_on_several_of_them(fields: dict[st
 
 
 def test_a_process_does_not_run_on_several_hosts() -> None:
-    with pytest.raises(UsageError, match="a takes no job without an image"):
-        refuse_too_much(spec(run="python x.py", ranks=1, resources={"nodes": 2}), SHARING)
+    """It is refused with what to do, whatever the list has; on this machine alone it would need no host at all."""
+    several = spec(run="python x.py", ranks=1, resources={"nodes": 2})
+    with pytest.raises(UsageError, match="a runs a job on several hosts only in containers: name an image, or take"):
+        refuse_too_much(several, SHARING)
+    with pytest.raises(UsageError, match=r"share a file system can, with an image: .+; a Slurm site can, too"):
+        refuse_too_much(several, [DOCKED])
+    with pytest.raises(UsageError, match="a job on several hosts runs on a host, and the list of hosts is empty"):
+        refuse_impossible(several, Path("/"), list)
+    # A site that runs jobs without containers takes it.
+    refuse_too_much(several, [*SHARING, site(Start.PLAIN)])
 
 
 @pytest.mark.parametrize("start", Start)

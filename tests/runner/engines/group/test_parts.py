@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rung.jobs.model.paths import HomePaths
-from rung.runner.engines.group.parts import FIRST_PORT, PORTS, Part, meeting_port, part_requests
-from rung.runner.seams.engine import Container, PartEngine, Request
-
-NOBODY: PartEngine = None  # type: ignore[assignment]
+from rung.runner.engines.group.parts import FIRST_PORT, PORTS, meeting_port, part_requests
+from rung.runner.seams.engine import Container, Request
 
 
 def request() -> Request:
@@ -20,8 +18,7 @@ def request() -> Request:
 
 
 def test_each_gets_its_gpus_its_rank_and_the_place_to_meet() -> None:
-    parts = [Part("a", NOBODY, ("GPU-a",)), Part("b", NOBODY, ("GPU-b",))]
-    first, second = part_requests(request(), parts, "10.0.0.1:12345")
+    first, second = part_requests(request(), [("GPU-a",), ("GPU-b",)], "10.0.0.1:12345")
     for rank, (each, gpu) in enumerate(((first, "GPU-a"), (second, "GPU-b"))):
         assert each.container is not None and each.container.gpus == (gpu,) and each.container.residence == 2
         # Ranks on several hosts reach each other only in the network of the hosts.
