@@ -100,6 +100,8 @@ def test_the_commands_of_the_page_lead_to_a_recovery_on_the_cluster(user: SiteLa
     (expected,) = blocks("text")
     assert expected, "the page shows a story"
     assert same(story) == same(expected), story
+    ((before, after),) = re.findall(r"the loss fell from (\S+) to (\S+) over", story)
+    assert float(after) < float(before)
     assert not list((user.folder / "there").rglob("trees/**/__pycache__")), "Rung's own files are as it sent them"
     told = typed(user, [there, history])
     assert told.count("on lab, node ampere (A100:1 asked; the node reports none)") == 2, told
