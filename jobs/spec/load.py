@@ -85,7 +85,8 @@ def _problem(detail: ErrorDetails, file: YamlFile) -> tuple[int, str]:
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping", message)
     got = detail["input"]
     shown = f" (got {got!r})" if isinstance(got, (str, int, float, bool)) and len(str(got)) < 60 else ""
-    return line, f"{name}: {message[:1].lower()}{message[1:]}{shown}"
+    # A rule about the file as a whole begins with the name of its field itself.
+    return line, f"{name and f'{name}: '}{message[:1].lower()}{message[1:]}{shown}"
 
 
 def _location_in_file(location: Location, data: Any, *, missing: bool) -> Location:
