@@ -116,7 +116,7 @@ DEMO_JOBS = (
 def demo() -> None:
     """Watch real FP16 trainings fail and recover, in a few minutes.
 
-    They run on the CPU: two to six minutes on two cores.
+    They run on the CPU: one to six minutes on two cores.
 
     The first run has three mistakes in it, fails three times, and recovers each time. The second one shows no error:
     its lr is far too high, and short trials find the right one. Both jobs ship with Rung, and need torch in the Python
