@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from rung.jobs.model.errors import EngineError, HostError
 
-# A quick task is a question; a slow one (pulling, shipping, verifying, copying) may take minutes, and must not block
-# the questions about other jobs of the host.
-QUICK_AT_ONCE = 4
-SLOW_AT_ONCE = 3
+
+class Lane(Enum):
+    """Which tasks of a host wait for each other, and how many of them run at once."""
+
+    # A question, which is answered in a moment.
+    QUICK = 4
+    # What a job waits for, and what may take minutes: pulling, shipping, verifying.
+    SLOW = 3
+    # What nobody waits for, such as copies of checkpoints. It must never delay a relaunch.
+    SPARE = 1
+
 
 # What to do with the result, and with an error.
 Callbacks = tuple[Callable[..., None], Callable[..., None]]
@@ -46,7 +54,7 @@ class TaskPool:
     def __init__(self, wake: Callable[[str], None] = _ignore) -> None:
         """`wake` is called in the thread of a task that is done, with the key that its result is for."""
         self._wake = wake
-        self._pools: dict[tuple[str, bool], ThreadPoolExecutor] = {}
+        self._pools: dict[tuple[str, Lane], ThreadPoolExecutor] = {}
         self._tasks: dict[str, Task] = {}
 
     def submit(
@@ -56,16 +64,15 @@ class TaskPool:
         work: Callable[[], Any],
         callbacks: Callbacks = (_ignore, _ignore),
         *,
-        slow: bool = False,
+        lane: Lane = Lane.QUICK,
         wakes: str | None = None,
     ) -> None:
         """Run the work in a thread; `wakes`: whose turn takes the result, if that is not the key itself."""
         assert key not in self._tasks, f"{key} has a task already"
-        pool = self._pools.get((host, slow))
+        pool = self._pools.get((host, lane))
         if pool is None:
-            name = f"{host}{' slow' if slow else ''}"
-            most = SLOW_AT_ONCE if slow else QUICK_AT_ONCE
-            pool = self._pools[host, slow] = ThreadPoolExecutor(most, thread_name_prefix=name)
+            name = f"{host} {lane.name.lower()}"
+            pool = self._pools[host, lane] = ThreadPoolExecutor(lane.value, thread_name_prefix=name)
         future = pool.submit(work)
         self._tasks[key] = Task(future, *callbacks)
         future.add_done_callback(lambda _: self._wake(wakes or key))

@@ -6,7 +6,6 @@ the originals, and the newer copy may prove useless.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,12 @@ from rung.runner.context import Context
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.files.transfer import clear
 from rung.runner.seams.engine import FileEntry, HostEngine, Request
-from rung.runner.task_pool import Task
+from rung.runner.task_pool import Lane, Task
 
-# A run without a new checkpoint is asked again after this share of the usual time.
+# The first look comes after this share of the usual time, and each look in vain doubles it, up to the usual time.
 SOONER = 0.1
+# So many looks in vain, and the time between them grows no more.
+SELDOM = 4
 KEPT = 2
 
 
@@ -85,10 +86,18 @@ def keep_newest(copy: Path) -> None:
         clear(other)
 
 
+@dataclass(frozen=True)
+class NextLook:
+    """When a run is looked at next, and how many looks in vain there were since the last copy."""
+
+    due: float
+    vain: int = 0
+
+
 class Mirror:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._due: dict[str, float] = {}
+        self._next: dict[str, NextLook] = {}
         # The last error of each job, so that it is recorded once.
         self._errors: dict[str, str] = {}
 
@@ -101,18 +110,22 @@ class Mirror:
         wanted = job.spec.is_remote and job.spec.checkpoint.mirror is not None and job.state is JobState.RUNNING
         wanted = wanted and not self._context.store.attempts(job.id)[-1].is_trial
         # Not at once: a run that has just begun has saved nothing, and a new controller may have many to look at.
-        due = self._due.setdefault(job.id, self._soon(job)) if wanted else math.inf
-        if self._context.steady() >= due and not self._context.tasks.busy(key):
+        if wanted and job.id not in self._next:
+            self._next[job.id] = self._after(job, vain=0)
+        if wanted and self._context.steady() >= self._next[job.id].due and not self._context.tasks.busy(key):
             self._send(job, key)
 
-    def _soon(self, job: Job) -> float:
-        return self._context.steady() + job.spec.checkpoint.mirror_every * SOONER
+    def _after(self, job: Job, vain: int) -> NextLook:
+        """Return the next look: soon at first, and seldom for a run in which there is nothing new to copy."""
+        every = job.spec.checkpoint.mirror_every
+        return NextLook(self._context.steady() + min(every * SOONER * 2.0**vain, every), vain)
 
     def _send(self, job: Job, key: str) -> None:
         context, spec = self._context, job.spec.checkpoint
+        # Before anything can fail here: a look that fails would be tried again in every turn.
+        self._next[job.id] = self._after(job, min(self._next[job.id].vain + 1, SELDOM))
         attempts = context.store.attempts(job.id)
         last = attempts[-1]
-        self._due[job.id] = self._soon(job)
         request, verdicts = context.request(job, last), context.store.verdicts(job.id)
         original = Original(context.engines.on(last.host), request, spec.searched)
         folder, most = context.paths.mirror(job.id), parse_size(spec.mirror or "0")
@@ -120,7 +133,7 @@ class Mirror:
             key,
             last.host,
             lambda: copy_newest(original, attempts[job.settled :], verdicts, folder, most),
-            slow=True,
+            lane=Lane.SPARE,
             wakes=job.id,
         )
 
@@ -139,7 +152,7 @@ class Mirror:
             if copied.entry is not None:
                 data = {"because": f"{copied.entry.name} is healthy and was copied here", "file": copied.entry.name}
                 store.add_event(job.id, number, EventKind.MIRRORED, data, at=at)
-                self._due[job.id] = self._context.steady() + job.spec.checkpoint.mirror_every
+                self._next[job.id] = NextLook(self._context.steady() + job.spec.checkpoint.mirror_every)
 
     def _failed(self, job: Job, number: int, error: RungError) -> None:
         """Record once that a copy could not be made. An unreachable host is already in the job's reason."""

@@ -32,6 +32,7 @@ from rung.runner.context import Context, Lasting
 from rung.runner.seams.engine import Engine
 from rung.runner.state.codec import verdict_to_dict
 from rung.runner.state.transitions import gave_up_hosts
+from rung.runner.task_pool import Lane
 
 # Between two searches of a job that waits: at first, and when it has waited for long.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 30.0
@@ -71,7 +72,7 @@ class CheckpointSearch:
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
         query = Query(job.spec.checkpoint.searched, asked, limit, verdicts, mirror)
         work = partial(search, sources, query, partial(self._hold, job.id))
-        self._context.tasks.submit(job.id, attempts[-1].host, work, (self._take, self._failed), slow=True)
+        self._context.tasks.submit(job.id, attempts[-1].host, work, (self._take, self._failed), lane=Lane.SLOW)
         return None
 
     def _hold(self, job_id: str, verdict: NewVerdict) -> None:

@@ -23,6 +23,7 @@ from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence, Request
 from rung.runner.series.write import SeriesWriter
 from rung.runner.state import transitions, trial_transitions
+from rung.runner.task_pool import Lane
 from rung.runner.trials.trial_supervisor import TrialSupervisor
 
 # Between two questions about a trial; one that cannot be asked now is left alone for longer.
@@ -125,7 +126,8 @@ class SideTrials:
         except (EngineError, HostError) as error:
             self._not_started(job, attempt, error)
             return
-        context.tasks.submit(key, attempt.host, work, (lambda *_: None, self._not_started), slow=True, wakes=job.id)
+        callbacks = (lambda *_: None, self._not_started)
+        context.tasks.submit(key, attempt.host, work, callbacks, lane=Lane.SLOW, wakes=job.id)
 
     def _not_started(self, job: Job, attempt: Attempt, error: RungError) -> None:
         if isinstance(error, HostError):

@@ -17,6 +17,7 @@ from rung.runner.controller.observe import stop_unstarted
 from rung.runner.launch.request import find_secrets
 from rung.runner.seams.engine import Observation, Presence
 from rung.runner.state import transitions
+from rung.runner.task_pool import Lane
 
 BACK_OFF_SECONDS = 1.0
 
@@ -54,7 +55,7 @@ class Starter:
             context.set_reason(job, f"{attempt.where} {'are' if attempt.members else 'is'} starting it")
         beginning = (begin if attempt.is_remote else begin_here)(context, job, attempt, request, secrets)
         on_error = self.on_error if attempt.is_remote else partial(self._on_error_here, attempt)
-        context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, on_error), slow=True)
+        context.tasks.submit(job.id, attempt.host, beginning, (lambda job, _: None, on_error), lane=Lane.SLOW)
 
     def _on_error_here(self, attempt: Attempt, job: Job, error: RungError) -> None:
         transitions.not_started(self._context.store, job, attempt, str(error), at=self._context.now())

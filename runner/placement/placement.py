@@ -29,6 +29,7 @@ from rung.runner.placement.places import HostView, MustWait, Placed, PlacementRe
 from rung.runner.placement.scheduler import candidates, place
 from rung.runner.seams.engine import HostEngine
 from rung.runner.state import next_attempt, transitions
+from rung.runner.task_pool import Lane
 from rung.runner.validation import gate
 
 # A host that could not get an image is tried again after this.
@@ -188,7 +189,7 @@ class Placer:
             on_progress = partial(self._context.tell_progress, job.id)
             work = partial(_check_image, engine, placed.image, placed.gpus[0], on_progress)
             callbacks = (partial(self._on_image_checked, placed), partial(self._on_fetch_error, placed))
-            self._context.tasks.submit(job.id, placed.host, work, callbacks, slow=True)
+            self._context.tasks.submit(job.id, placed.host, work, callbacks, lane=Lane.SLOW)
             self._context.set_reason(job, f"{placed.host} is fetching the image")
             return
         self._write(job, placed)

@@ -13,6 +13,7 @@ from rung.jobs.model.errors import RungError
 from rung.recovery.trials.leftovers import unneeded_trials
 from rung.runner.context import Context
 from rung.runner.state import trial_transitions
+from rung.runner.task_pool import Lane
 
 # Between two looks at a job that has not ended: its losers have time.
 LOOK_SECONDS = 1.0
@@ -68,7 +69,7 @@ class TrialFolders:
             self._done(attempt, key, error)
             return
         work = partial(engine.remove_residence, request, attempt.residence)
-        context.tasks.submit(key, attempt.host, work, slow=True)
+        context.tasks.submit(key, attempt.host, work, lane=Lane.SPARE)
 
     def _done(self, attempt: Attempt, key: str, error: BaseException | None) -> None:
         if error is None:

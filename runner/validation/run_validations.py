@@ -23,6 +23,7 @@ from rung.runner.context import Context
 from rung.runner.files.log_file import read_lines
 from rung.runner.launch import submit
 from rung.runner.state.store import Store
+from rung.runner.task_pool import Lane
 from rung.runner.validation.record import Validation, run_spec, validations
 from rung.runner.validation.report import Findings
 from rung.runner.validation.report_files import write_report
@@ -117,7 +118,7 @@ class ValidationRunner:
         if not tasks.busy(asked.id):
             runs = [_with_attempts(self._store, job) for job in (baseline, candidate) if job is not None]
             work = partial(_find, asked, runs, self._context.paths, self._context.now())
-            tasks.submit(asked.id, HERE, work, slow=True)
+            tasks.submit(asked.id, HERE, work, lane=Lane.SLOW)
         task = tasks.take(asked.id)
         if task is not None:
             if task.error is not None:

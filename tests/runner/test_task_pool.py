@@ -1,0 +1,76 @@
+"""Tests which tasks of a host wait for each other. The tasks end when a test lets them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rung.jobs.model.errors import EngineError
+from rung.runner.task_pool import Lane, TaskPool
+
+# No task takes this long; a wait this long means that it never begins.
+PATIENCE = 120
+Submit = Callable[[str, str, Lane], threading.Event]
+
+
+@pytest.fixture
+def gate() -> threading.Event:
+    """What every task waits for, once it has begun."""
+    return threading.Event()
+
+
+@pytest.fixture
+def pool(gate: threading.Event) -> Iterator[TaskPool]:
+    pool = TaskPool()
+    yield pool
+    gate.set()
+    pool.close()
+
+
+@pytest.fixture
+def submit(pool: TaskPool, gate: threading.Event) -> Submit:
+    def submit(key: str, host: str, lane: Lane) -> threading.Event:
+        begun = threading.Event()
+
+        def work() -> None:
+            begun.set()
+            gate.wait(PATIENCE)
+
+        pool.submit(key, host, work, lane=lane)
+        return begun
+
+    return submit
+
+
+@pytest.mark.parametrize("lane", list(Lane))
+def test_a_full_lane_delays_no_other_lane_and_no_other_host(lane: Lane, submit: Submit, gate: threading.Event) -> None:
+    fills = [submit(f"fill {number}", "titan", lane) for number in range(lane.value)]
+    waiting = submit("one more", "titan", lane)
+    others = [submit(f"titan {each}", "titan", each) for each in Lane if each is not lane]
+    others.append(submit("other host", "atlas", lane))
+    assert all(begun.wait(PATIENCE) for begun in fills + others)
+    # All its threads are taken by tasks that have begun, so it cannot have begun too.
+    assert not waiting.is_set()
+    gate.set()
+    assert waiting.wait(PATIENCE)
+
+
+def test_an_error_of_rung_is_a_result_and_a_bug_is_raised() -> None:
+    ended = threading.Semaphore(0)
+    pool = TaskPool(lambda key: ended.release())
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    pool.submit("rung", "titan", lambda: fail(EngineError("no")))
+    pool.submit("bug", "titan", lambda: fail(ValueError("oops")))
+    assert all(ended.acquire(timeout=PATIENCE) for _ in range(2))
+    refused, bug = pool.take("rung"), pool.take("bug")
+    assert refused is not None and str(refused.error) == "no"
+    assert bug is not None
+    with pytest.raises(ValueError, match="oops"):
+        _ = bug.error
+    assert not pool.busy("rung") and pool.take("rung") is None
+    pool.close()
