@@ -42,6 +42,7 @@ from rung.runner.session.open_home import OpenHome
 from rung.runner.session.pause import PatientController
 from rung.runner.state.home import find_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note, using
+from rung.runner.state.owner import STOPS, stops_held_back
 from rung.runner.state.store import Event
 from rung.runner.views.tables import event_line
 
@@ -124,9 +125,10 @@ class Session(OpenHome):
         limit = 0.0 if until_idle else idle_end
         # Before anybody can see a controller and stop it.
         import_module("rung.runner.controller.controller")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         while True:
             try:
-                with ownership(self.paths):
+                with stops_held_back(), ownership(self.paths):
                     stopped = self._control(limit)
             except StoreOwned:
                 if not until_idle:
@@ -138,9 +140,9 @@ class Session(OpenHome):
 
     def _control(self, idle_limit: float | None) -> bool:
         """Give all jobs their turns; True: somebody has stopped it, False: no job has been active for too long."""
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         controller = None
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             controller = self.controller()
             last_event = controller.patiently(self._greet)
             busy_at = time.monotonic()

@@ -21,6 +21,8 @@ from rung.runner.state.lock import is_owned, named_pid
 
 # It ends between two turns; closing the connections to hosts takes seconds at most.
 STOP_SECONDS = 60.0
+# How a controller is asked to stop: by Ctrl-C, and by another process or a machine that shuts down.
+STOPS = {signal.SIGINT, signal.SIGTERM}
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,13 @@ def _started(pid: int) -> float:
     ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
     return time.time() - age
+
+
+@contextmanager
+def stops_held_back() -> Iterator[None]:
+    """Let a request to stop wait: others see a controller as soon as it has the lock, before it can answer them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

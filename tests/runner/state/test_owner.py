@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from rung.jobs.model.errors import ControllerError
 from rung.jobs.model.paths import HomePaths
-from rung.runner.state.lock import is_owned, named_pid, ownership
+from rung.runner.state.lock import is_owned, named_pid, ownership, was_stopped
 from rung.runner.state.owner import find_owner, stop_owner
 from tests import pace
 
@@ -45,6 +46,30 @@ def test_a_controller_is_stopped_and_has_ended_then(home: Path, spawn: Spawn, wa
     assert stop_owner(paths) == controller.pid
     assert not is_owned(paths) and pace.wait(controller, 5) == 0
     assert stop_owner(paths) is None
+
+
+STOPPED_AT_ONCE = """
+import os, signal, sys
+from rung.runner.cli.main import main
+from rung.runner.state import lock
+
+def put_note(paths, text, put=lock.put_note):
+    # Its lock is held from here on.
+    put(paths, text)
+    if not text:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+lock.put_note = put_note
+sys.argv = ["rung", "controller"]
+main()
+"""
+
+
+def test_a_controller_that_is_stopped_as_soon_as_it_has_the_lock_ends_well(home: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", STOPPED_AT_ONCE], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "controller stopped" in ended.stdout
+    assert was_stopped(HomePaths(home))
 
 
 def test_a_process_that_only_has_the_pid_of_the_lock_is_not_taken_for_the_controller(
