@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rung.jobs.job import Attempt
 from rung.jobs.model.engine import PlacedBy
@@ -64,7 +65,7 @@ def _is_result(name: str) -> bool:
 def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, now: float) -> Attempt:
     """Return the attempt with the progress seen in its log so far."""
     progress = watch.detector.progress
-    return replace(
+    return changed(
         attempt,
         effective=dict(progress.effective),
         saturation=progress.saturation,
@@ -83,6 +84,13 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         links=watch.links,
         progress_at=attempt.progress_at or (now if progress.step is not None or progress.loss is not None else None),
     )
+
+
+def changed(attempt: Attempt, **fields: Any) -> Attempt:
+    """Return what `replace` returns, in a fraction of its time: this is done once a second for every run."""
+    copy = object.__new__(Attempt)
+    copy.__dict__.update(attempt.__dict__, **fields)
+    return copy
 
 
 def _hands(watch: LogWatch, progress: Progress) -> str | None:

@@ -23,6 +23,8 @@ from rung.jobs.model.trial import Trial
 from rung.jobs.spec_text import SpecText
 
 _NUMBERS = ("metrics", "latest", "throughput")
+# What may hold a number that is not finite.
+_INFINITE = ("loss", "effective", *_NUMBERS)
 # Fields whose name in the store is older than their name in the code.
 _STORED_NAMES = {"residence": "stay"}
 _NAMES = tuple(field.name for field in fields(Attempt))
@@ -63,6 +65,13 @@ def job_from_row(row: sqlite3.Row) -> Job:
 
 def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as plain values. A number that is not finite becomes text: JSON cannot hold it."""
+    data = _plain_values(attempt)
+    for name in _INFINITE:
+        data[name] = finite_or_text(data[name])
+    return data
+
+
+def _plain_values(attempt: Attempt) -> dict[str, Any]:
     data = dict(zip(_KEYS, _values_of(attempt), strict=True))
     data["asked"] = attempt.asked.to_dict()
     data["fault"] = attempt.fault.to_dict() if attempt.fault else None
@@ -73,10 +82,6 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     data["engine"] = attempt.engine.name
     data["trial"] = attempt.trial.to_dict() if attempt.trial else None
     data["saturation"] = attempt.saturation.to_dict() if attempt.saturation else None
-    data["loss"] = finite_or_text(attempt.loss)
-    for name in _NUMBERS:
-        data[name] = finite_or_text(data[name])
-    data["effective"] = finite_or_text(attempt.effective)
     return data
 
 
@@ -90,7 +95,12 @@ def finite_or_text(value: Any) -> Any:
 
 
 def attempt_to_json(attempt: Attempt) -> str:
-    return json.dumps(attempt_to_dict(attempt), allow_nan=False)
+    # Progress is kept once a second for every run. Its numbers are nearly always finite, so they are looked through
+    # only when JSON refuses them.
+    try:
+        return json.dumps(_plain_values(attempt), allow_nan=False)
+    except ValueError:
+        return json.dumps(attempt_to_dict(attempt), allow_nan=False)
 
 
 def attempt_from_row(row: sqlite3.Row) -> Attempt:
