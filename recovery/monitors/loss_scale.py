@@ -61,6 +61,9 @@ class LossScaleMonitor:
     def report(self, step: int | None, scale: float | None, skipped: bool | None) -> FaultKind | None:
         """Take the scale of one reported step; return the fault it completes, if any."""
         self._last_backoff = None
+        # Programs print -1 where there is no scaler.
+        if scale is not None and scale < 0:
+            scale = None
         if step is not None:
             self._advance(step)
         before = self._scale

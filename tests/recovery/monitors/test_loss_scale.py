@@ -38,6 +38,11 @@ def test_nineteen_reports_below_one_are_no_collapse():
     assert found == []
 
 
+def test_a_scale_of_minus_one_means_that_there_is_no_scaler():
+    found, watch = reports([-1.0] * 300, skipped=False)
+    assert found == [] and not watch.is_low and not watch.is_known
+
+
 def test_a_scale_of_zero_is_a_collapse_at_once():
     assert reports([65536.0, 0.0])[0] == [(1, FaultKind.SCALE_COLLAPSE)]
 
