@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -81,6 +82,9 @@ for step in range(1, 41):
     print(f'step {step} loss {1 / step:.4f} grad_norm 0.5 lr 0.1 loss_scale 1024', flush=True)
 print('val_loss 0.5')
 """
+SINFO = """#!/bin/sh
+[ "$1" = --version ] && echo "slurm 22.05.8" || echo "node1|gpu*|infinite|1-infinite|8|(null)"
+"""
 LINTED = "import torch\nx = torch.zeros(2).half()\nx.masked_fill_(x > 0, -1e9)\n"
 
 
@@ -91,8 +95,8 @@ class Lab:
         self.folder, self.outputs = folder, dict[str, list[Any]]()
         self.home = recovered_job(folder)
 
-    def rung(self, name: str, *words: str | Path) -> Any:
-        env = {"RUNG_HOME": str(self.home), "RUNG_HOSTS": str(self.folder / "hosts.yml"), "RUNG_CONTROLLER": "manual"}
+    def rung(self, name: str, *words: str | Path, **env: str) -> Any:
+        env |= {"RUNG_HOME": str(self.home), "RUNG_HOSTS": str(self.folder / "hosts.yml"), "RUNG_CONTROLLER": "manual"}
         ran = CliRunner().invoke(cli, [*map(str, words), "--json"], env=env)
         assert isinstance(ran.exception, SystemExit | None), ran.exception
         self.add(name, json.loads(ran.stdout))
@@ -117,6 +121,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, once: Callable[[str, Callable[
 def made_lab(folder: Path) -> Lab:
     lab = Lab(folder)
     _launch_on_several_hosts(lab)
+    _launch_at_a_site(lab)
     lab.write("hosts.yml", "all: {hosts: {gone: {ansible_host: 127.0.0.1, ansible_port: 9}}}\n")
     _launch(lab)
     _write_full_job(lab.home)
@@ -134,6 +139,21 @@ def _launch_on_several_hosts(lab: Lab) -> None:
     lab.rung("launch-grid-dryrun", "launch", several, "--grid", "seed=1,2", "--dryrun")
     single = lab.job("single", run="python train.py", image=IMAGE, ranks=1, resources={"nodes": 2})
     lab.rung("launch-dryrun", "launch", single, "--dryrun")
+
+
+def _launch_at_a_site(lab: Lab) -> None:
+    """Ask what would be launched at a site whose commands are scripts: only what they print is looked at."""
+    commands = lab.folder / "commands"
+    commands.mkdir()
+    for name in ("sinfo", "sbatch"):
+        (commands / name).write_text(SINFO if name == "sinfo" else "#!/bin/sh\n", encoding="utf-8")
+        (commands / name).chmod(0o755)
+    site = {"ansible_connection": "local", "rung_engine": "slurm", "rung_slurm": {"venv": "/opt/venv"}}
+    lab.write("hosts.yml", yaml.safe_dump({"all": {"hosts": {"cluster": site}}}))
+    job = lab.job("batch", run="python train.py {seed}", slurm={})
+    path = f"{commands}:{os.environ['PATH']}"
+    lab.rung("launch-grid-dryrun", "launch", job, "--grid", "seed=1,2", "--dryrun", PATH=path)
+    lab.rung("launch-dryrun", "launch", lab.job("one", run="python train.py", slurm={}), "--dryrun", PATH=path)
 
 
 def _launch(lab: Lab) -> None:
