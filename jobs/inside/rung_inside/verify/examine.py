@@ -28,13 +28,16 @@ import os
 import re
 import stat
 import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 from rung_inside.verify.finiteness import check_finite, tensors_in
 from rung_inside.verify.folder import read_folder
-from rung_inside.verify.isolation import MOST_THREADS, examined_apart
+from rung_inside.verify.isolation import MOST_THREADS, examined_apart, size_of
 from rung_inside.verify.safetensors_file import read_safetensors
 from rung_inside.verify.step_number import step_of
+from rung_inside.verify.stored.bits import NeedsTorch
 from rung_inside.verify.stored.verdict import (
     HEALTHY,
     NEEDS_ALLOW_LIST,
@@ -51,6 +54,10 @@ __all__ = ["examine", "main", "step_of", "tensors_in"]
 
 # Until then a file may run code even with weights_only=True (CVE-2025-32434).
 SAFE_TORCH = (2, 6)
+# A checkpoint with more bytes is looked at faster with torch, which has several threads.
+LARGE = 1 << 29
+# The check of one checkpoint needs torch, and it is not loaded. Nobody outside is told this.
+UNDECIDED = "undecided"
 
 
 def examine(path: str, full: bool = True) -> dict[str, Any]:
@@ -64,6 +71,8 @@ def examine(path: str, full: bool = True) -> dict[str, Any]:
         verdict, detail = _verdict(content, step)
     except Unfit as unfit:
         verdict, detail = unfit.verdict, unfit.detail
+    except NeedsTorch:
+        verdict, detail = UNDECIDED, ""
     except MemoryError:
         verdict, detail = REFUSED, "checking it takes more memory than any checkpoint needs"
     except OSError as error:
@@ -77,9 +86,13 @@ def examine(path: str, full: bool = True) -> dict[str, Any]:
 
 
 def _torch_version() -> str:
-    import torch
-
-    return str(torch.__version__)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return str(torch.__version__)
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        raise NeedsTorch from None
 
 
 def _read(path: str, full: bool) -> Content:
@@ -121,15 +134,31 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("paths", nargs="+", metavar="PATH")
     options = parser.parse_args(arguments)
     try:
-        import torch
+        for path in options.paths:
+            result = _examined(path, full=not options.sampled)
+            print(json.dumps(result), flush=True)
+            if options.first_healthy and result["verdict"] in (HEALTHY, NEEDS_ALLOW_LIST, NO_STEP):
+                break
     except ImportError as error:
         print(f"cannot verify checkpoints: {sys.executable} has no torch ({error})", file=sys.stderr)
         return 3
-    # A listing may run beside a training.
-    torch.set_num_threads(1 if options.sampled else min(torch.get_num_threads(), MOST_THREADS))
-    for path in options.paths:
-        result = examined_apart(path, not options.sampled, examine)
-        print(json.dumps(result), flush=True)
-        if options.first_healthy and result["verdict"] in (HEALTHY, NEEDS_ALLOW_LIST, NO_STEP):
-            break
     return 0
+
+
+def _examined(path: str, full: bool) -> dict[str, Any]:
+    """Return the verdict on a path. To load torch takes longer than to look at some hundred million numbers."""
+    if find_spec("torch") is None or size_of(path) > LARGE:
+        _load_torch(full)
+    result = examined_apart(path, full, examine)
+    if result["verdict"] == UNDECIDED:
+        _load_torch(full)
+        result = examined_apart(path, full, examine)
+    return result
+
+
+def _load_torch(full: bool) -> None:
+    """Load torch here, so that the processes of all later checks have it."""
+    import torch
+
+    # A listing may run beside a training.
+    torch.set_num_threads(min(torch.get_num_threads(), MOST_THREADS) if full else 1)

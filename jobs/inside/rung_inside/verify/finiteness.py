@@ -7,6 +7,7 @@ from typing import Any, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from rung_inside.verify.pickles.objects import Key
+from rung_inside.verify.stored.bits import Bits
 from rung_inside.verify.stored.tensor import CHUNK, ITEM_BYTES, Storage, StoredTensor
 from rung_inside.verify.stored.verdict import POISONED, REFUSED, Unfit
 
@@ -73,10 +74,10 @@ class Scan:
     def is_mask(self, tensor: StoredTensor) -> bool:
         """Return whether a tensor is an attention mask (only 0 and -inf), which is not poisoned."""
         zeros = False
-        for chunk in map(_wide, self._counted(tensor.chunks())):
-            if not bool(((chunk == 0) | (chunk == float("-inf"))).all()):
+        for found in map(_zeros_in_mask, self._counted(tensor.chunks())):
+            if found is None:
                 return False
-            zeros = zeros or bool((chunk == 0).any())
+            zeros = zeros or found
         return zeros
 
     def _all_finite(self, chunks: Iterable[Any]) -> bool:
@@ -98,11 +99,22 @@ def _whole(tensor: StoredTensor) -> StoredTensor:
 
 def _chunk_finite(chunk: Any) -> bool:
     """Return whether numbers are finite; a finite sum proves it ten times faster than the exact test."""
+    assert chunk.numel() <= CHUNK, "no more is copied at once"
+    if isinstance(chunk, Bits):
+        return chunk.all_finite()
     import torch
 
-    assert chunk.numel() <= CHUNK, "no more is copied at once"
     wide = _wide(chunk)
     return bool(torch.isfinite(wide.sum())) or bool(torch.isfinite(wide).all())
+
+
+def _zeros_in_mask(chunk: Any) -> bool | None:
+    """Return whether there are zeros in a part of a mask; None: it is none."""
+    if isinstance(chunk, Bits):
+        return chunk.has_zeros_beside_minus_infinity()
+    wide = _wide(chunk)
+    zeros = wide == 0
+    return bool(zeros.any()) if bool((zeros | (wide == float("-inf"))).all()) else None
 
 
 def _wide(chunk: Any) -> Any:

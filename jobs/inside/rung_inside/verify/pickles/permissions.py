@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from rung_inside.verify.pickles import allowed_names, job_classes
 from rung_inside.verify.pickles.objects import Name
+from rung_inside.verify.stored.bits import NeedsTorch
 
 # May not even be named: naming it imports its module.
 REFUSED = 0
@@ -61,6 +64,15 @@ ATTRIBUTES = {
     ),
     Name("mmengine.logging.history_buffer", "HistoryBuffer"): ("min", "max", "mean", "current"),
 }  # fmt: skip
+# What nearly every checkpoint names, and every torch that has weights_only takes with it.
+PLAIN = _names(
+    {
+        "collections": "OrderedDict",
+        "torch._utils": "_rebuild_tensor_v2 _rebuild_parameter",
+        "torch": "Size FloatStorage HalfStorage BFloat16Storage DoubleStorage LongStorage IntStorage ShortStorage "
+        "CharStorage ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage",
+    }
+)
 # These are no modules of a job, also where they are not installed.
 LIBRARIES = frozenset(name.module.partition(".")[0] for name in TABLE)
 
@@ -94,6 +106,10 @@ def is_attribute(kind: Name, attribute: str) -> bool:
 
 def is_plain_for_torch(name: Name) -> bool:
     """Return whether torch.load takes a global with weights_only=True, in the torch that is installed here."""
+    if name in PLAIN:
+        return True
+    if "torch" not in sys.modules:
+        raise NeedsTorch
     try:
         from torch._weights_only_unpickler import _get_allowed_globals
     except ImportError:  # torch before 1.13 has no such option

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from typing import Any, Iterator, Sequence
 
+from rung_inside.verify.stored.bits import Bits
 from rung_inside.verify.stored.mapped_file import Window
 from rung_inside.verify.stored.verdict import CORRUPT, UNVERIFIED, Unfit
 
@@ -51,14 +53,15 @@ class Storage:
         self.window = window
 
     def numbers(self, dtype: str, first: int, count: int) -> Any:
-        """Return some numbers as a flat torch tensor on the mapped file, without a copy."""
-        import torch
-
+        """Return numbers of the mapped file without a copy: a flat torch tensor, or their bits without torch."""
+        assert self.window is not None, "the reader has placed every storage"
+        at = self.window.start + first * ITEM_BYTES[dtype]
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return Bits(self.window.buffer, dtype, at, count, ITEM_BYTES[dtype])
         kind = getattr(torch, dtype, None)
         if kind is None:
             raise Unfit(UNVERIFIED, f"holds numbers of the type {dtype}, which this torch does not know")
-        assert self.window is not None, "the reader has placed every storage"
-        at = self.window.start + first * ITEM_BYTES[dtype]
         with warnings.catch_warnings():
             # torch warns about memory that cannot be written to. Nothing here writes.
             warnings.simplefilter("ignore")
