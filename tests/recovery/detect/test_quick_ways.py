@@ -116,6 +116,12 @@ def test_a_loss_that_is_healthy_by_itself_is_taken_as_one_that_is_looked_behind(
         assert repr(vars(quick)) == repr(vars(long))
 
 
+def test_a_healthy_loss_ends_bad_ones_that_were_all_skipped() -> None:
+    monitor = LossMonitor()
+    assert monitor.see(Reading(loss=NAN, skipped=True, loss_name="loss")) and monitor.pending
+    assert not monitor.see(Reading(loss=2.0, loss_name="loss")) and not monitor.pending
+
+
 def lines_of_any_kind(dice: random.Random) -> bytes:
     pieces = (b"step 1 loss 2", b"", b" ", b"\xc3\xa9 loss 1", b"\r", b"x\r50%\r", b"rung| step step=1 loss=2")
     return b"".join(dice.choice(pieces[: dice.randrange(1, 8)]) + b"\n" for _ in range(dice.randrange(12)))
