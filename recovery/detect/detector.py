@@ -92,7 +92,7 @@ class Detector:
             if self._builder.traceback.begins:
                 self._last_exception.begin(self._tail.before())
             return []
-        if self._last_exception.is_open:
+        if self._last_exception.fault is not None:
             self._last_exception.follow(text)
         is_ours = MARK in text
         rule = None if is_ours else self._rules.match(text)
@@ -112,8 +112,8 @@ class Detector:
         return found + self._take_reading(reading)
 
     @property
-    def has_candidates(self) -> bool:
-        return bool(self._candidates.by_kind)
+    def candidates(self) -> FaultCandidates:
+        return self._candidates
 
     @property
     def needs_full_line(self) -> bool:
@@ -125,7 +125,7 @@ class Detector:
         """Tell whether the next lines decide what the latest ones mean, so that none of them may be left out."""
         if self._builder.traceback.is_open or self._unwrapper.in_frame:
             return True
-        return self._last_exception.is_open or self._numbers.is_open
+        return self._last_exception.fault is not None or self._numbers.is_open
 
     def matches_rule(self, text: str) -> bool:
         """Tell whether a rule of the job file is about a line."""
@@ -145,12 +145,12 @@ class Detector:
 
     def feed_numbers(self, line: Line) -> list[Fault]:
         """Take the numbers of a line without any known message; return the faults to list now."""
-        self._builder.line = line
+        self._builder.line, text = line, line.text
         self._tail.remember(line)
-        if self._last_exception.is_open:
-            self._last_exception.follow(line.text)
-        reading = self._unread.add_to(self._reader.read(line.text), line.text)
-        return self._quoted_loss(line.text) if reading is None else self._take_reading(reading)
+        if self._last_exception.fault is not None:
+            self._last_exception.follow(text)
+        reading = self._unread.add_to(self._reader.read(text), text)
+        return self._quoted_loss(text) if reading is None else self._take_reading(reading)
 
     def finish(self) -> list[Fault]:
         """Return the faults that only the end of the log decides."""
@@ -251,7 +251,7 @@ class Detector:
     # Numbers.
 
     def _take_reading(self, reading: Reading) -> list[Fault]:
-        if reading.total is not None or self._last_exception.is_open:
+        if reading.total is not None or self._last_exception.fault is not None:
             self._last_exception.see(reading)
         progress = self._progress
         progress.store(reading)

@@ -33,18 +33,14 @@ class LastException:
     """Remembers the last exception until the training is seen to go on."""
 
     def __init__(self) -> None:
-        self._fault: Fault | None = None
+        # The exception after which the training has not gone on yet.
+        self.fault: Fault | None = None
         self._is_harmless = False
         self._looked_finished = False
         self._said_more = False
         self._records = 0
         # The latest state of a bar with a loss: it is drawn again when it is closed.
         self._bar: tuple[int | None, int, float] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether there is an exception after which the training has not gone on yet."""
-        return self._fault is not None
 
     def begin(self, before: Sequence[str]) -> None:
         """Take the lines before the first frame of a traceback."""
@@ -56,7 +52,7 @@ class LastException:
     def end(self, fault: Fault) -> None:
         """Take the last line of a traceback as a fault."""
         if not self._is_harmless:
-            self._fault, self._said_more, self._records = fault, False, 0
+            self.fault, self._said_more, self._records = fault, False, 0
 
     def follow(self, text: str) -> None:
         """Take a line after the exception."""
@@ -66,14 +62,14 @@ class LastException:
 
     def lines_missing(self) -> None:
         """Forget the exception: the training may have gone on in lines that are missing here."""
-        self._fault = None
+        self.fault = None
 
     def see(self, reading: Reading) -> None:
         """Take one reading, of a record or of free text."""
         bar = self._bar
         if reading.total is not None and reading.loss is not None:
             self._bar = (reading.step, reading.total, reading.loss)
-        if self._fault is None:
+        if self.fault is None:
             return
         if reading.is_record and reading.loss is not None:
             self._records += 1
@@ -81,17 +77,17 @@ class LastException:
         else:
             goes_on = _is_measured(reading) and (reading.total is None or self._bar != bar)
         if goes_on:
-            self._fault = None
+            self.fault = None
 
     @property
     def cause(self) -> Fault | None:
         """Return the exception that ended the training where only training code raises it."""
-        return None if self._fault is None or self._fault.kind in _FROM_OUTSIDE else self._fault
+        return None if self.fault is None or self.fault.kind in _FROM_OUTSIDE else self.fault
 
     @property
     def ended_training(self) -> Fault | None:
         """Return the exception that ended the training, by the rule above."""
-        fault = self._fault
+        fault = self.fault
         if fault is None or self.cause:
             return fault
         is_short = self._bar is not None and (self._bar[0] or 0) < self._bar[1]

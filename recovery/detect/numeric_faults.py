@@ -66,17 +66,19 @@ class NumericFaults:
 
     def take(self, step: int | None, reading: Reading) -> list[Fault]:
         """Take one reading; return the faults to list now."""
-        found: list[Fault] = []
-        if reading.loss is not None:
-            found += self._take_loss(step, reading)
-        if reading.grad_norm is not None or self._gradients.pending:
-            began = self._gradients.see(reading)
-            if began or self._bad_gradient is not None:
-                found += self._update_gradients(began=began)
+        found = self._take_loss(step, reading) if reading.loss is not None else []
+        gradients, norm = self._gradients, reading.grad_norm
+        # Of most readings this is all: a finite norm after others.
+        if gradients.bad or (norm is not None and not (gradients.ever_good and -math.inf < norm < math.inf)):
+            found += self._take_gradients(reading)
         if reading.scale is not None or reading.skipped:
-            found += self._add_scale(self._scales.report(step, reading.scale, reading.skipped))
+            kind = self._scales.report(step, reading.scale, reading.skipped)
+            found += self._add_scale(kind) if kind is not None else []
         if not self._warns_after or step is None or step > self._warns_after:
-            found += self._take_warning(step, reading)
+            if self._candidates.by_kind:
+                found += self._take_warning(step, reading)
+            elif warned := self._warnings.see(step, reading):
+                found += self._add_warning(warned)
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
@@ -104,7 +106,8 @@ class NumericFaults:
     def back_off(self, step: int | None, event: Backoff) -> list[Fault]:
         """Take the message of a step that a scaler skipped."""
         self._gradients.back_off()
-        return self._add_scale(self._scales.back_off(step, event))
+        kind = self._scales.back_off(step, event)
+        return self._add_scale(kind) if kind is not None else []
 
     @property
     def is_open(self) -> bool:
@@ -140,10 +143,11 @@ class NumericFaults:
     def _take_loss(self, step: int | None, reading: Reading) -> list[Fault]:
         loss = reading.loss
         began = self._losses.see(reading)
-        if loss is not None and math.isfinite(loss):
+        if loss is not None and -math.inf < loss < math.inf:
             if self._said.fault is not None:
                 self._said.see_finite()
-            self._scales.see_finite_loss()
+            if self._scales.is_last_word:
+                self._scales.see_finite_loss()
         builder = self._builder
         builder.onset.add(step, loss, reading.grad_norm, reading.lr)
         # The run got past that step; only a replay of bad gradients still counts beside a finite loss.
@@ -156,7 +160,7 @@ class NumericFaults:
                 self._candidates.get_past(step, self._still_open())
         if began:
             return self._add_nan()
-        if step is not None and loss is not None and not self._losses.pending:
+        if step is not None and loss is not None and not self._losses.bad_in_a_row:
             self.history.add(step, loss, reading.lr)
         return []
 
@@ -170,12 +174,15 @@ class NumericFaults:
         return kinds
 
     def _take_warning(self, step: int | None, reading: Reading) -> list[Fault]:
-        """Let the early warning begin or end."""
-        before = bool(self._candidates.by_kind) and self._warnings.active
+        """Let the early warning begin or end, beside the faults found so far."""
+        before = self._warnings.active
         warned = self._warnings.see(step, reading)
         if before and not self._warnings.active:
             self._candidates.drop(_K.DIVERGENCE)
-        return self._candidates.add(self._warning_fault(warned), self._warning_certainty) if warned else []
+        return self._add_warning(warned) if warned else []
+
+    def _add_warning(self, warned: DivergenceWarning) -> list[Fault]:
+        return self._candidates.add(self._warning_fault(warned), self._warning_certainty)
 
     def _warning_fault(self, warned: DivergenceWarning) -> Fault:
         fault = self._builder.build_from_numbers(_K.DIVERGENCE, onset=warned.onset, note=warned.description)
@@ -204,6 +211,13 @@ class NumericFaults:
         elif found and found.certainty > Certainty.DECISIVE and not self._losses.pending and self._losses.ever_good:
             self._candidates.drop(_K.NAN_LOSS)
 
+    def _take_gradients(self, reading: Reading) -> list[Fault]:
+        """Take a norm that may be bad, or one after bad ones."""
+        if reading.grad_norm is None and not self._gradients.pending:
+            return []
+        began = self._gradients.see(reading)
+        return self._update_gradients(began=began) if began or self._bad_gradient is not None else []
+
     def _update_gradients(self, *, began: bool) -> list[Fault]:
         """Let the latest gradient norm open or confirm a fault of the gradients."""
         if began:
@@ -212,7 +226,5 @@ class NumericFaults:
             return self._candidates.add(self._bad_gradient, Certainty.DECISIVE)
         return []
 
-    def _add_scale(self, kind: FaultKind | None) -> list[Fault]:
-        if kind is None:
-            return []
+    def _add_scale(self, kind: FaultKind) -> list[Fault]:
         return self._candidates.add(self._builder.build(kind, onset=self._scales.low_since), Certainty.DECISIVE)

@@ -9,7 +9,8 @@ numbers are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import count
 from typing import AnyStr
 
 from rung.jobs.model.fault import Fault, FaultKind
@@ -68,7 +69,7 @@ class Scan:
         number, self._number = self._number, self._number + block.count(b"\n")
         for line in self._skimmer.lines(block, number):
             found += self.detector.feed(line)
-            if self._latched and self.decided is None and self.detector.has_candidates:
+            if self._latched and self.decided is None and self.detector.candidates.by_kind:
                 self._latch()
         return found
 
@@ -113,18 +114,19 @@ class Scan:
         hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
         begins_line, self._begins_line = self._begins_line, block.endswith(b"\n")
         latches = bool(self._latched) and self.decided is None
-        for count, size, text in _segments(block, number):
+        candidates = detector.candidates
+        for place, size, text in _segments(block, number):
             end = at + size
             if whole or hit <= end:
                 # An empty line ends a traceback; an empty state of a bar is none.
                 is_line = size or _is_empty_line(block, at, begins_line=begins_line)
-                found += detector.feed(Line(count, text)) if is_line else []
+                found += detector.feed(Line(place, text)) if is_line else []
                 whole = detector.needs_full_line
                 while hit <= end:
                     hit = next(hits, _FAR)
             elif size:
-                found += detector.feed_numbers(Line(count, text))
-            if latches and detector.has_candidates:
+                found += detector.feed_numbers(Line(place, text))
+            if latches and candidates.by_kind:
                 latches = not self._latch()
             at = end + 1
         return found
@@ -169,18 +171,26 @@ def _is_empty_line(block: bytes, at: int, *, begins_line: bool) -> bool:
     return block.startswith(b"\n", at) and (block[at - 1] == ord("\n") if at else begins_line)
 
 
-def _segments(block: bytes, number: int) -> Iterator[tuple[int, int, str]]:
-    """Yield each line, and each state of a bar that was redrawn on it; empty ones too.
+def _segments(block: bytes, number: int) -> Iterable[tuple[int, int, str]]:
+    """Return each line, and each state of a bar that was redrawn on it; empty ones too.
 
     Each comes with the number of its line, its size in bytes and its text.
     """
+    if len(block) <= MAX_TEXT and b"\r" not in block and block.isascii():
+        # Most blocks are so, and it needs no step of Python for each line.
+        lines = block.decode("ascii").split("\n")
+        return zip(count(number), map(len, lines), lines, strict=False)
+    return _any_segments(block, number)
+
+
+def _any_segments(block: bytes, number: int) -> Iterator[tuple[int, int, str]]:
     if block.isascii():
         # Control codes have been taken out of it, so that it can be shown as it is.
-        for count, text in _split(block.decode("ascii"), "\n", "\r", number):
-            yield count, len(text), text if len(text) <= MAX_TEXT else text[:MAX_TEXT]
+        for line, text in _split(block.decode("ascii"), "\n", "\r", number):
+            yield line, len(text), text if len(text) <= MAX_TEXT else text[:MAX_TEXT]
         return
-    for count, raw in _split(block, b"\n", b"\r", number):
-        yield count, len(raw), text_of(raw)
+    for line, raw in _split(block, b"\n", b"\r", number):
+        yield line, len(raw), text_of(raw)
 
 
 def _split(block: AnyStr, line_end: AnyStr, redraw: AnyStr, number: int) -> Iterator[tuple[int, AnyStr]]:
@@ -188,6 +198,6 @@ def _split(block: AnyStr, line_end: AnyStr, redraw: AnyStr, number: int) -> Iter
     if redraw not in block:
         yield from enumerate(lines, number)
         return
-    for count, line in enumerate(lines, number):
+    for place, line in enumerate(lines, number):
         for piece in line.split(redraw):
-            yield count, piece
+            yield place, piece

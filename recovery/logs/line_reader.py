@@ -26,6 +26,7 @@ _RECORD = re.compile(r"rung\| (knobs|resumed|step|saved|metric|replay|hands|end|
 _RANK = re.compile(
     r"(?:\[?rank ?\d{1,6}\]?:|\[default\d{1,6}\]:|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:|\d{1,5}: ) ?", re.I
 )
+_BEGINS_RANK = "[0123456789rR"
 # Of these the ranks of torchrun; a number alone in front of a line may be anything.
 _TORCHRUN_RANK = re.compile(r"(?:\[?rank ?|\[default)(\d{1,6})\]?:", re.I)
 # A line that shows settings: nanoGPT's "Overriding: eval_interval = 100", a Namespace of argparse.
@@ -67,21 +68,24 @@ class LineReader:
         """Return the numbers a line reports, or None when it reports nothing."""
         if MARK in text:
             return self._read_alone(text)
-        reading = self._tables.read(without_rank(text)) or self._read_alone(text)
+        # The first character is a cheap test that most lines fail.
+        first = text[:1]
+        reading = self._tables.read(without_rank(text) if first in _BEGINS_RANK else text) or self._read_alone(text)
         if reading is None:
             return None
-        if reading.loss is not None and self._is_of_another_rank(text, reading):
+        if first in "[rR" and reading.loss is not None and self._is_of_another_rank(text, reading):
             return reading._replace(loss=None, loss_name="", is_loss_by_function=False)
         if reading.lone_scale is not None:
             return self._take_lone_scale(reading, *reading.lone_scale)
         if reading.is_loss_by_function:
             return self._take_loss_by_function(reading)
-        self._has_loss = self._has_loss or reading.loss is not None
+        if not self._has_loss:
+            self._has_loss = reading.loss is not None
         return reading
 
     def _is_of_another_rank(self, text: str, reading: Reading) -> bool:
         """Return whether a loss is finite and not that of the lowest rank; one that is bad counts in every rank."""
-        match = _TORCHRUN_RANK.match(text) if text[:1] in "[rR" else None
+        match = _TORCHRUN_RANK.match(text)
         # Without a launcher that keeps lines whole, two ranks may share one.
         if match is None or "[rank" in text[match.end() :]:
             return False
@@ -131,8 +135,7 @@ def named_numbers(text: str) -> list[tuple[str, str]]:
 
 def without_rank(text: str) -> str:
     """Return a line without the rank prefix of a launcher."""
-    # The first character is a cheap test that most lines fail.
-    match = _RANK.match(text) if text[:1] in "[0123456789rR" else None
+    match = _RANK.match(text) if text[:1] in _BEGINS_RANK else None
     return text[match.end() :] if match else text
 
 

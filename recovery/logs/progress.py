@@ -116,13 +116,14 @@ class ProgressTracker:
 
     def store(self, reading: Reading) -> None:
         """Store the values of a reading other than step and loss."""
-        self._see_beginning(reading)
-        if reading.values:
-            self._values.update(reading.values)
+        if not self.has_begun:
+            self._see_beginning(reading)
+        if values := reading.values:
+            self._values.update(values)
             while len(self._values) > MAX_VALUES:
                 del self._values[next(iter(self._values))]
-            if PLANNED_STEPS in reading.values and not reading.is_record:
-                self._planned_total = int(reading.values[PLANNED_STEPS])
+            if PLANNED_STEPS in values and not reading.is_record:
+                self._planned_total = int(values[PLANNED_STEPS])
         # Free text counts only before the first step; later it can mean something else.
         if reading.resumed_step is not None and (reading.is_record or self._first_step is None):
             self._resumed_step = reading.resumed_step
@@ -150,8 +151,6 @@ class ProgressTracker:
             self._keep_saturation(reading.saturation)
 
     def _see_beginning(self, reading: Reading) -> None:
-        if self.has_begun:
-            return
         before, self._names = self._names, tuple(reading.values) or self._names
         again = bool(reading.values) and self._names == before
         self.has_begun = again or reading.loss is not None or reading.step is not None
@@ -189,7 +188,7 @@ class ProgressTracker:
             self._loss = reading.loss
             self._has_named_steps = self._has_named_steps or (reading.step is not None and reading.total is None)
             self._keep_latest(reading)
-        step = self._step_of(reading)
+        step = reading.step if reading.is_record else self._step_of(reading)
         if reading.total is not None:
             # A bar that has begun again, or counts inside an epoch, does not show the length of the run.
             self._bar_total = reading.total if step == reading.step and not reading.in_epoch else None
@@ -197,7 +196,10 @@ class ProgressTracker:
         else:
             self.redrawn = False
         if step is not None and step < MAX_STEP:
-            self._move_to(step)
+            self.step = step
+            if self._furthest_step is None or step > self._furthest_step:
+                self._furthest_step = step
+                self._first_step = step if self._first_step is None else self._first_step
             return step
         if reading.step_is_late:
             # The bar above these numbers can be older than they are.
@@ -240,21 +242,23 @@ class ProgressTracker:
         self.step = self._first_step = self._furthest_step = self._bar_total = None
 
     def _keep_latest(self, reading: Reading) -> None:
-        for name, value in (("lr", reading.lr), ("grad_norm", reading.grad_norm), ("scale", reading.scale)):
-            if value is not None:
-                self._latest[name] = value
+        latest, (_, _, lr, grad_norm, scale) = self._latest, reading[:5]
+        if lr is not None:
+            latest["lr"] = lr
+        if grad_norm is not None:
+            latest["grad_norm"] = grad_norm
+        if scale is not None:
+            latest["scale"] = scale
         for name in reading.loss_terms:
-            if name in self._latest or len(self._latest) < MAX_LATEST:
-                self._latest[name] = reading.values[name]
+            if name in latest or len(latest) < MAX_LATEST:
+                latest[name] = reading.values[name]
 
     def _step_of(self, reading: Reading) -> int | None:
-        """Return the step of the whole run that a reading belongs to, or None when it is unknown."""
-        if reading.is_record:
-            return reading.step
+        """Return the step of the whole run that a reading of free text belongs to, or None when it is unknown."""
         if reading.step_is_late and reading.epoch is not None:
             return self._epoch_steps.step_at(reading.epoch)
-        for name in PLAN_NAMES:
-            if name in reading.values:
+        if not PLAN_NAMES.isdisjoint(reading.values):
+            for name in PLAN_NAMES.intersection(reading.values):
                 self._epoch_steps.plan(name, reading.values[name])
         if reading.step is None:
             if reading.epoch is not None and not reading.values:
@@ -268,10 +272,3 @@ class ProgressTracker:
         if reading.epoch is not None and reading.loss is not None:
             return self._named.overall(reading, self._resumed_step)
         return reading.step
-
-    def _move_to(self, step: int) -> None:
-        self.step = step
-        if self._first_step is None:
-            self._first_step = step
-        if self._furthest_step is None or step > self._furthest_step:
-            self._furthest_step = step

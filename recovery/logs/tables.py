@@ -63,15 +63,14 @@ class Tables:
             self._lines_since_row += 1
             if self._lines_since_row > FORGET_AFTER:
                 self._header = None
-        self._header = _read_header(text) or self._header
+        # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
+        if "=" not in text and ":" not in text and len(text) <= MAX_ROW:
+            self._header = _read_header(text) or self._header
         return None
 
 
 def _read_header(text: str) -> Header | None:
-    # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
-    if "=" in text or ":" in text or len(text) > MAX_ROW:
-        return None
-    # Most others are names and numbers between blanks: no header either.
+    # Most other lines are names and numbers between blanks: no header either.
     if not _has_separator(text) and _HAS_NUMBER.search(text):
         return None
     if not any(word in text for word in _HEADER_WORDS):

@@ -18,7 +18,8 @@ class TrainingBar:
     """Remembers the totals of the bars that were open when losses came."""
 
     def __init__(self) -> None:
-        self._open: int | None = None
+        # The total of the bar that is open.
+        self.open_total: int | None = None
         self._losses: dict[int, int] = {}
 
     def __contains__(self, total: int) -> bool:
@@ -28,19 +29,15 @@ class TrainingBar:
     def see(self, reading: Reading) -> Mapping[str, float]:
         """Take one reading; return its speed where that is the speed of the training."""
         if reading.loss is not None:
-            self._count(self._open if reading.total is None else reading.total)
+            self._count(self.open_total if reading.total is None else reading.total)
             return reading.throughput
         if reading.total is None:
             # A bar without a total: it counts what nobody knows.
             return _NO_SPEED if reading.in_epoch else reading.throughput
         # A bar that is full is closed.
-        self._open = reading.total if (reading.step or 0) < reading.total else None
+        self.open_total = reading.total if (reading.step or 0) < reading.total else None
         return reading.throughput if reading.total in self else _NO_SPEED
 
     def _count(self, total: int | None) -> None:
         if total is not None and (total in self._losses or len(self._losses) < MAX_TOTALS):
             self._losses[total] = self._losses.get(total, 0) + 1
-
-    @property
-    def open_total(self) -> int | None:
-        return self._open

@@ -97,34 +97,41 @@ class BlowUp:
 
     def see(self, step: int | None, loss: float) -> bool:
         """Take one reading; return whether the loss is ruined or spent."""
-        if not math.isfinite(loss):
+        if not -math.inf < loss < math.inf:
             return False
         self._seen += 1
         if self._seen == 1 or (self._seen <= FIRST and self._first_loss < SMALL):
             self._first_loss = max(self._first_loss, abs(loss))
-        least = self._first_loss if self._first_loss > SMALL else SMALL
-        if loss <= AT_END * self._first_loss:
+        is_high = loss > AT_END * self._first_loss
+        if not is_high:
             self.since = None
         elif self.since is None:
             self.since = step
             self.jumped = self._seen > FEWEST and loss > JUMP * max(map(abs, self._last))
-        ruined = loss > RUINED * least
-        self._ruined_bits = (self._ruined_bits << 1 | ruined) & ((1 << OF_THE_LAST) - 1)
-        if self._seen <= FEWEST:
-            self._begin.append(loss)
+        # A loss that is ruined is high, too.
+        if is_high or self._ruined_bits:
+            ruined = loss > RUINED * max(self._first_loss, SMALL)
+            self._ruined_bits = (self._ruined_bits << 1 | ruined) & ((1 << OF_THE_LAST) - 1)
         if loss < self.lowest:
             self.lowest = loss
         self._last.append(loss)
         self._recent.append(loss)
-        if self._seen == LAST_READINGS:
-            self._around_zero = swings_around_zero(self._last)
-        if self._seen <= SPENT_READINGS and loss > EARLY_BLOW_UP * least:
-            self._early_blow_ups += 1
-            self.early_blow_up_at = step if self.early_blow_up_at is None else self.early_blow_up_at
-            self._recent.clear()
+        if self._seen <= SPENT_READINGS:
+            self._see_early(step, loss)
         if not self._ruined_bits and self._early_blow_ups < EARLY_READINGS:
             return False
         return self.is_ruined or self.is_spent
+
+    def _see_early(self, step: int | None, loss: float) -> None:
+        """Take one of the first readings."""
+        if self._seen <= FEWEST:
+            self._begin.append(loss)
+        if self._seen == LAST_READINGS:
+            self._around_zero = swings_around_zero(self._last)
+        if loss > EARLY_BLOW_UP * max(self._first_loss, SMALL):
+            self._early_blow_ups += 1
+            self.early_blow_up_at = step if self.early_blow_up_at is None else self.early_blow_up_at
+            self._recent.clear()
 
     def lines_missing(self) -> None:
         """Count anew what must come in a row, unless that is complete: readings are missing here."""

@@ -31,7 +31,9 @@ class EarlyWarningMonitor:
         if reading.loss_terms:
             self._negative_term |= any(reading.values.get(name, 0.0) < 0.0 for name in reading.loss_terms)
         warned = self._divergence.see(step, reading)
-        blow_up = None if reading.loss is None else self._blow_up.see(step, reading.loss_name, reading.loss)
+        if reading.loss is None:
+            return warned
+        blow_up = self._blow_up.see(step, reading.loss_name, reading.loss)
         return _warning_of(blow_up) if blow_up else warned
 
     def lines_missing(self) -> None:

@@ -65,7 +65,7 @@ class LossHistory:
     def add(self, step: int, loss: float, lr: float | None = None) -> None:
         if lr is not None and lr > self._highest_lr:
             self.lr_rose_at, self._highest_lr = step, lr
-        if not math.isfinite(loss):
+        if not -math.inf < loss < math.inf:
             return
         if self.first_loss is None:
             self.first_loss = loss

@@ -17,21 +17,26 @@ class LossMonitor:
     def __init__(self) -> None:
         # How a NaN was found although the log has no loss of NaN; empty when it has one.
         self.note = ""
-        self._bad = 0
+        # Losses in a row that were not finite, up to the newest.
+        self.bad_in_a_row = 0
         self._name = ""
         self._zeros = 0
         self._frozen = 0
         self._last: float | None = None
         self._moved = False
         self._good = 0
-        self._ever_good = False
+        self.ever_good = False
         self._all_skipped = True
         self._scale: float | None = None
 
     def see(self, reading: Reading) -> bool:
         """Take one reading; return True when an incident begins with it."""
-        loss = reading.loss
+        loss, norm = reading.loss, reading.grad_norm
         if loss is None:
+            return False
+        if -math.inf < loss < math.inf and loss != 0 and (norm is None or norm == norm):
+            self._last, self._moved, self._frozen = loss, True, 0
+            self._see_good(reading.loss_name)
             return False
         if not math.isfinite(loss):
             return self._see_bad(reading.loss_name, skipped=self._was_skipped(reading))
@@ -57,43 +62,35 @@ class LossMonitor:
         """Count anew what must come in a row, unless it is confirmed: finite losses may be missing here."""
         self._frozen = 0
         if not self.confirmed:
-            self._bad = 0
+            self.bad_in_a_row = 0
 
     @property
     def pending(self) -> bool:
-        return self._bad > 0
+        return self.bad_in_a_row > 0
 
     @property
     def untouched(self) -> bool:
         """Return whether the scaler has skipped every step so far: no loss was finite, no weight has changed."""
-        return self._all_skipped and not self._ever_good
+        return self._all_skipped and not self.ever_good
 
     @property
     def confirmed(self) -> bool:
-        if self.untouched and self._bad < BAD_LOSS.from_start:
+        if self.untouched and self.bad_in_a_row < BAD_LOSS.from_start:
             return False
-        return self._bad >= BAD_LOSS.consecutive
-
-    @property
-    def bad_in_a_row(self) -> int:
-        return self._bad
+        return self.bad_in_a_row >= BAD_LOSS.consecutive
 
     @property
     def healthy(self) -> bool:
         """Return whether the last few losses were finite."""
         return self._good >= PROOF_OF_HEALTH.consecutive
 
-    @property
-    def ever_good(self) -> bool:
-        return self._ever_good
-
     def _see_bad(self, name: str, *, skipped: bool) -> bool:
         self._good = 0
-        self._bad += 1
+        self.bad_in_a_row += 1
         self._all_skipped = self._all_skipped and skipped
-        if self._bad == 1:
+        if self.bad_in_a_row == 1:
             self._name, self.note = name, ""
-        return self._bad == 1
+        return self.bad_in_a_row == 1
 
     def _see_hidden(self, reading: Reading) -> str:
         """Return how a finite loss hides a NaN, once it has lasted long enough."""
@@ -115,17 +112,19 @@ class LossMonitor:
         return HIDDEN_BY_FREEZE if self._frozen >= enough else ""
 
     def _begin_hidden(self, note: str) -> bool:
-        if self._bad:
+        if self.bad_in_a_row:
             return False
-        self._bad, self._name, self._good, self._all_skipped = BAD_LOSS.consecutive, "", 0, False
+        self.bad_in_a_row, self._name, self._good, self._all_skipped = BAD_LOSS.consecutive, "", 0, False
         self.note = note
         return True
 
     def _see_good(self, name: str) -> None:
         self._zeros = 0
         self._good += 1
-        self._ever_good = True
+        self.ever_good = True
+        if not self.bad_in_a_row and self._all_skipped:
+            return
         # A finite loss with another name proves nothing until it has been finite for a while.
-        same = self._bad < BAD_LOSS.consecutive and name == self._name
+        same = self.bad_in_a_row < BAD_LOSS.consecutive and name == self._name
         if same or self.healthy:
-            self._bad, self._all_skipped = 0, True
+            self.bad_in_a_row, self._all_skipped = 0, True

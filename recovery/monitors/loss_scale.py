@@ -47,7 +47,7 @@ class LossScaleMonitor:
         self._falls = 0
         self._last_backoff: Backoff | None = None
         # Whether no finite loss has come since the last back-off.
-        self._is_last_word = False
+        self.is_last_word = False
         self._forget_steps()
         self._reported: set[FaultKind] = set()
 
@@ -65,7 +65,9 @@ class LossScaleMonitor:
         if scale is not None and scale < 0:
             scale = None
         if step is not None:
-            self._advance(step)
+            if step < self._step or self._first is None:
+                self._begin_at(step)
+            self._step = step
         before = self._scale
         if scale == before and not skipped and not self._low and scale != 0:
             return None
@@ -86,9 +88,11 @@ class LossScaleMonitor:
         if event == self._last_backoff and not at_floor:
             return None
         self._last_backoff = event
-        self._is_last_word = True
+        self.is_last_word = True
         if step is not None:
-            self._advance(step)
+            if step < self._step or self._first is None:
+                self._begin_at(step)
+            self._step = step
         self._at_floor = self._at_floor + 1 if at_floor else 0
         if event.attempted is not None:
             self._set_scale(event.attempted)
@@ -102,10 +106,10 @@ class LossScaleMonitor:
         """Count anew what must come in a row: reports of a healthy scale may be missing here."""
         self._forget_steps()
         self._low = self._at_floor = self._falls = 0
-        self.low_since, self._is_last_word = None, False
+        self.low_since, self.is_last_word = None, False
 
     def see_finite_loss(self) -> None:
-        self._is_last_word = False
+        self.is_last_word = False
 
     @property
     def is_known(self) -> bool:
@@ -116,7 +120,7 @@ class LossScaleMonitor:
         """Return whether the log so far ends with a scale below 1, for more than one report, or at its floor."""
         fallen = self._falls >= STRAIGHT_FALL.at_end or (self._scale is not None and self._scale <= LOW_SCALE.deep)
         deep = self._low >= 1 and fallen
-        falling = self._is_last_word and self._falls >= LAST_WORD.at_end and (self._scale or 0.0) <= LAST_WORD.floor
+        falling = self.is_last_word and self._falls >= LAST_WORD.at_end and (self._scale or 0.0) <= LAST_WORD.floor
         return falling or deep or self._low >= LOW_SCALE.at_end or self._at_floor >= AT_FLOOR.at_end
 
     @property
@@ -129,11 +133,9 @@ class LossScaleMonitor:
     def _span(self) -> int:
         return min(self._step - (self._first or 0) + 1, THRASH.most)
 
-    def _advance(self, step: int) -> None:
-        if step < self._step or self._first is None:
-            self._forget_steps()
-            self._first = step
-        self._step = step
+    def _begin_at(self, step: int) -> None:
+        self._forget_steps()
+        self._first = step
 
     def _set_scale(self, scale: float) -> None:
         if self._scale is not None and scale != self._scale:

@@ -12,6 +12,8 @@ from rung.recovery.logs.reading import Reading
 QUANTITIES = ("loss", "grad_norm", "scale", "lr", "speed")
 
 Numbers = tuple[float | None, ...]
+# What `_make` of a named tuple does, without a call: two are made of most readings.
+_new = tuple.__new__
 
 
 class Point(NamedTuple):
@@ -110,7 +112,18 @@ class Row(NamedTuple):
 def row_of(readings: int, last_step: int, extremes: Sequence[Extremes | None], at: float | None = None) -> Row:
     """Return a row with these extremes, in the order of QUANTITIES."""
     loss, grad_norm, scale, lr, speed = extremes
-    return Row(readings, last_step, loss, grad_norm, scale, lr, speed, at)
+    return _new(Row, (readings, last_step, loss, grad_norm, scale, lr, speed, at))
+
+
+def row_of_one(step: int, numbers: Numbers) -> Row:
+    """Return the row of a single reading."""
+    found = [None if value is None else _new(Extremes, (step, value, step, value)) for value in numbers]
+    return _new(Row, (1, step, *found, None))
+
+
+def single(step: int, value: float) -> Extremes:
+    """Return the extremes of one value."""
+    return _new(Extremes, (step, value, step, value))
 
 
 def _joined(one: Extremes | None, other: Extremes | None) -> Extremes | None:
@@ -119,7 +132,7 @@ def _joined(one: Extremes | None, other: Extremes | None) -> Extremes | None:
 
 def numbers_of(reading: Reading) -> Numbers | None:
     """Return the numbers of a reading that curves are made of; None if it has none but a speed."""
-    loss, norm, scale, lr = reading.loss, reading.grad_norm, reading.scale, reading.lr
+    _, loss, lr, norm, scale = reading[:5]
     if loss is None and norm is None and scale is None and lr is None:
         return None
     return loss, norm, scale, lr, _steps_a_second(reading) if reading.throughput else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rung.recovery.logs.reading import Reading
-from rung.recovery.series.point import QUANTITIES, Extremes, Numbers, Point, Row, numbers_of, row_of
+from rung.recovery.series.point import QUANTITIES, Extremes, Numbers, Point, Row, numbers_of, row_of, row_of_one, single
 
 ROWS_PER_LEVEL = 512
 # No run has more readings than this many levels take: 512 times 2 to the 48th.
@@ -35,21 +35,32 @@ class Thinner:
 
     def add(self, step: int, numbers: Numbers) -> Row | None:
         """Take one reading; return the row that it completes, if it does."""
-        self._readings, self._last_step = self._readings + 1, step
+        self._last_step = step
+        if self._wanted == 1:
+            self._complete_row()
+            return row_of_one(step, numbers)
+        self._readings += 1
+        extremes = self._extremes
         for index, value in enumerate(numbers):
             if value is None:
                 continue
-            found = self._extremes[index]
+            found = extremes[index]
             if found is None:
-                self._extremes[index] = Extremes(step, value, step, value)
-            elif not (found.first <= value <= found.last or found.last <= value <= found.first):
-                self._extremes[index] = found.beyond(step, value)
+                extremes[index] = single(step, value)
+            # By their places: a field of a named tuple takes longer.
+            elif not (found[1] <= value <= found[3] or found[3] <= value <= found[1]):
+                extremes[index] = found.beyond(step, value)
         if self._readings < self._wanted:
             return None
         row = self.rest()
-        self._readings, self._rows, self._extremes = 0, self._rows + 1, [None] * len(QUANTITIES)
-        self._wanted = count_of_row(self._rows)
+        self._readings, self._extremes = 0, [None] * len(QUANTITIES)
+        self._complete_row()
         return row
+
+    def _complete_row(self) -> None:
+        self._rows += 1
+        if self._rows % ROWS_PER_LEVEL == 0:
+            self._wanted = count_of_row(self._rows)
 
     def rest(self) -> Row | None:
         """Return the row that is not complete yet."""

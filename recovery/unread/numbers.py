@@ -17,10 +17,12 @@ class UnreadNumbers:
 
     def add_to(self, reading: Reading | None, text: str) -> Reading | None:
         """Return the reading of a line, with the NaN of an unknown loss as its loss."""
-        reading = self._unknown_loss.add_to(reading, text)
         if not self._unknown_loss.is_known:
-            self._rows.see(text)
-        if reading is not None and reading.loss is not None and not reading.is_record:
+            reading = self._unknown_loss.add_to(reading, text)
+            if not self._unknown_loss.is_known:
+                self._rows.see(text)
+        # Few lines have one, and it is asked of each.
+        if ("ppl" in text or "erplexity" in text) and reading is not None and not reading.is_record:
             self._perplexity.see(text, reading.loss)
         return reading
 

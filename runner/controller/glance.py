@@ -9,6 +9,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+# A read costs more than the few lines that it brings. So beside many others a log that grows all the time is not read
+# at each look: with so many attempts at every second one, and with more of them at every third, but no later.
+FEW, MOST_RESTS = 25, 2
+
 
 @dataclass
 class _Glanced:
@@ -23,8 +27,8 @@ class _Glanced:
     read: int
     size: int = 0
     ended: bool = False
-    # Whether the last look has found something new in the log.
-    has_grown: bool = False
+    # At how many of the next looks the log is left alone.
+    rests: int = 0
 
 
 class Glance:
@@ -59,26 +63,28 @@ class Glance:
 
     def look(self) -> list[str]:
         """Look at all of them; return the jobs to which something has happened."""
-        return [job_id for job_id, glanced in self._glanced.items() if _has_changed(glanced)]
+        rests = min(MOST_RESTS, len(self._glanced) // FEW)
+        return [job_id for job_id, glanced in self._glanced.items() if _has_changed(glanced, rests)]
 
 
-def _has_changed(glanced: _Glanced) -> bool:
+def _has_changed(glanced: _Glanced, rests: int) -> bool:
     """Look at one attempt; True: it has ended, or its log is to be read.
 
-    A log that grows all the time is read at every second look: a read costs more than the few lines that it brings.
+    `rests`: at how many looks a log is left alone after one that found it grown, unless not all of it was read.
     """
-    is_behind = glanced.size > glanced.read
-    try:
-        glanced.size = os.stat(glanced.log).st_size  # noqa: PTH116 - thousands of times a second
-    except OSError:
-        glanced.size = 0
     glanced.ended = False
     for sign, was_there in zip(glanced.signs, glanced.there, strict=True):
         # Half the time of `stat`, which raises an error for what is not there.
         if os.access(sign, os.F_OK) is not was_there:
             glanced.ended = True
+    if glanced.rests and glanced.size <= glanced.read:
+        glanced.rests -= 1
+        return glanced.ended
+    try:
+        glanced.size = os.stat(glanced.log).st_size  # noqa: PTH116 - thousands of times a second
+    except OSError:
+        glanced.size = 0
     # A copy that has grown so long that it goes on in another file is read when its engine is asked.
     has_more = glanced.size > glanced.read
-    rests = glanced.has_grown and not is_behind
-    glanced.has_grown = has_more and not rests
-    return glanced.ended or glanced.has_grown
+    glanced.rests = rests if has_more else 0
+    return glanced.ended or has_more

@@ -37,7 +37,7 @@ POLL_SECONDS = 0.01
 # Between two observations of a running attempt on this machine to which nothing happens (see Glance).
 LONG_LOOK_SECONDS = 30.0
 # As much of a log as is read at once, in the loop: it takes less than to have a thread do it.
-INLINE_BYTES = 4096
+INLINE_BYTES = 6 * 1024
 BACK_OFF_SECONDS = 1.0
 OnHealthy = Callable[[Job, Attempt, LossHistory], None]
 

@@ -7,6 +7,7 @@ sees one log, with a line where some of it is left out.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,9 +65,7 @@ class LogFile:
         start = max(each for each in segment_starts(self._path) if each < max(1, self._offset))
         first = max(start, self._offset - size)
         try:
-            with segment_path(self._path, start).open("rb") as log:
-                log.seek(first - start)
-                return log.read(self._offset - first)
+            return _slice(segment_path(self._path, start), first - start, self._offset - first)
         except OSError:
             return b""
 
@@ -83,11 +82,9 @@ class LogFile:
         return data or (self._skip_to(later[0]) if later else b"")
 
     def _read(self, size: int) -> bytes:
-        path = segment_path(self._path, self._start)
+        path = segment_path(self._path, self._start) if self._start else self._path
         try:
-            with path.open("rb") as log:
-                log.seek(self._offset - self._start)
-                data = log.read(size)
+            data = _slice(path, self._offset - self._start, size)
         except FileNotFoundError:
             return b""
         except OSError as error:
@@ -107,6 +104,15 @@ class LogFile:
         self._offset = self._start = start
         self._in_line = False
         return line.encode()
+
+
+def _slice(path: Path, start: int, size: int) -> bytes:
+    """Return these bytes of a file. A file object takes four times as long as reading the few lines of most slices."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(file, size, start)
+    finally:
+        os.close(file)
 
 
 def read_lines(path: Path) -> Iterator[Line]:

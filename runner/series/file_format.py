@@ -31,21 +31,27 @@ class Parsed(NamedTuple):
 
 def line_of(index: int, row: Row) -> bytes:
     """Return the row at this place of a series as a line."""
-    at = "null" if row.at is None else row.at
-    # Written by hand: the encoder of Python takes several times as long for so little.
-    text = f"[{index},{row.readings},{row.last_step},{at},{','.join(map(_pair, row.extremes))}]".encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+    return lines_of(index, (row,), row.at)
 
 
-def _pair(each: Extremes | None) -> str:
-    if each is None:
-        return "null"
-    first_step, first, last_step, last = each
-    return f"[{first_step},{_text(first)},{last_step},{_text(last)}]"
+def lines_of(index: int, rows: Sequence[Row], at: float | None) -> bytes:
+    """Return the rows from this place of a series on as lines; `at`: when all of them were read."""
+    time = "null" if at is None else at
+    lines = []
+    for place, row in enumerate(rows, index):
+        pairs = ["null" if each is None else _pair(*each) for each in row[2:7]]
+        # Written by hand: the encoder of Python takes several times as long for so little.
+        text = f"[{place},{row[0]},{row[1]},{time},{','.join(pairs)}]".encode()
+        lines.append(b"%08x %s\n" % (zlib.crc32(text), text))
+    return b"".join(lines)
 
 
-def _text(value: float) -> str:
-    return repr(value) if math.isfinite(value) else f'"{value!r}"'
+def _pair(first_step: int, first: float, last_step: int, last: float) -> str:
+    low = repr(first) if -math.inf < first < math.inf else f'"{first!r}"'
+    if last is first:
+        return f"[{first_step},{low},{last_step},{low}]"
+    high = repr(last) if -math.inf < last < math.inf else f'"{last!r}"'
+    return f"[{first_step},{low},{last_step},{high}]"
 
 
 def parse(data: bytes) -> Parsed:

@@ -20,7 +20,7 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.series.point import Row, numbers_of
 from rung.recovery.series.thinning import Thinner, count_of_row
 from rung.runner.files.log_file import is_complete
-from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, parse, parse_more
+from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, lines_of, parse, parse_more
 
 NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PRIVATE = 0o600
@@ -118,7 +118,7 @@ class SeriesWriter:
         if not self._waiting or self.note:
             return
         at = round(self._now(), 1) if live else None
-        lines = b"".join(line_of(self._rows + n, row._replace(at=at)) for n, row in enumerate(self._waiting))
+        lines = lines_of(self._rows, self._waiting, at)
         self._readings += sum(row.readings for row in self._waiting)
         self._rows, self._waiting = self._rows + len(self._waiting), []
         try:

@@ -2,15 +2,16 @@
 
 import math
 import random
-from itertools import pairwise
+from functools import reduce
+from itertools import islice, pairwise
 from statistics import mean
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.recovery.logs.reading import Reading
-from rung.recovery.series.point import Extremes
-from rung.recovery.series.thinning import ROWS_PER_LEVEL, Series, thinned
+from rung.recovery.series.point import Extremes, Row
+from rung.recovery.series.thinning import ROWS_PER_LEVEL, Series, count_of_row, thinned
 
 losses = st.lists(st.floats(allow_infinity=True) | st.floats(0, 5), max_size=700)
 
@@ -45,6 +46,25 @@ def test_a_value_beyond_the_extremes_changes_them_as_joining_it_does(values):
         joined = found.joined(Extremes(step, value, step, value))
         assert repr(found.beyond(step, value)) == repr(joined)
         found = joined
+
+
+def test_every_row_is_that_of_its_readings_joined_one_by_one():
+    dice, series, single = random.Random(11), Series(), []
+    for step in range(ROWS_PER_LEVEL * 5):
+        found = [dice.choice((None, math.nan, dice.random(), dice.random(), 1.0)) for _ in range(5)]
+        loss, norm, scale, lr, speed = found
+        speeds = {} if speed is None else {"it/s": speed}
+        series.add(step, Reading(loss=loss, grad_norm=norm, scale=scale, lr=lr, throughput=speeds))
+        if found[:4] != [None] * 4:
+            single.append(
+                Row(1, step, *[value if value is None else Extremes(step, value, step, value) for value in found])
+            )
+    left = iter(single)
+    for index, row in enumerate(series.rows):
+        joined = reduce(Row.joined, islice(left, count_of_row(index)))
+        assert repr(row) == repr(joined) and type(row) is Row
+        assert all(each is None or type(each) is Extremes for each in row.extremes)
+    assert next(left, None) is None and series.rows[-1].readings > 1
 
 
 def test_the_mean_of_a_noisy_level_stays_where_it_is():

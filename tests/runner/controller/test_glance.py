@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from rung.runner.controller.glance import Glance
 
@@ -48,24 +51,62 @@ def test_nothing_is_known_of_what_was_forgotten_or_is_another_attempt(tmp_path: 
     assert glance.look() == [] and glance.growth("job") is None and not glance.knows("job", 1)
 
 
-def test_a_log_that_grows_all_the_time_is_read_at_every_second_look(tmp_path: Path) -> None:
-    glance, seen = glance_at(tmp_path), []
-    for size in range(10, 80, 10):
-        (tmp_path / "log").write_bytes(b"x" * size)
-        seen.append(glance.look() == ["job"])
-        if seen[-1]:
-            glance.has_read("job", size)
-    assert seen == [True, False, True, False, True, False, True]
-    assert glance.look() == [] and glance.look() == []
-    (tmp_path / "log").write_bytes(b"x" * 80)
-    assert glance.look() == ["job"], "after a look without anything new it is read at once"
+def looks_at_a_growing_log(glance: Glance, log: Path, looks: int, *, unread: int = 0) -> str:
+    """Let a log grow before each look; return at which looks it was to be read: R, or not: -."""
+    seen, before = "", log.stat().st_size if log.exists() else 0
+    for look in range(1, looks + 1):
+        log.write_bytes(b"x" * (before + 10 * look))
+        seen += "R" if "job" in glance.look() else "-"
+        if seen[-1] == "R":
+            glance.has_read("job", before + 10 * look - unread)
+    return seen
+
+
+def among(glance: Glance, folder: Path, attempts: int) -> Glance:
+    """Let it look at so many attempts in all."""
+    for number in range(attempts - len(glance)):
+        glance.add(f"other-{number}", 1, folder / "other", ())
+    return glance
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seen"),
+    [(1, "RRRRRRR"), (24, "RRRRRRR"), (25, "R-R-R-R"), (49, "R-R-R-R"), (50, "R--R--R"), (1000, "R--R--R")],
+)
+def test_the_more_attempts_there_are_the_longer_a_log_that_grows_is_left_alone(
+    tmp_path: Path, attempts: int, seen: str
+) -> None:
+    glance = among(glance_at(tmp_path), tmp_path, attempts)
+    assert looks_at_a_growing_log(glance, tmp_path / "log", 7) == seen
+
+
+def test_a_log_that_has_stopped_to_grow_is_read_at_once_when_it_grows_again(tmp_path: Path) -> None:
+    glance = among(glance_at(tmp_path), tmp_path, 50)
+    assert looks_at_a_growing_log(glance, tmp_path / "log", 1) == "R"
+    assert [glance.look() for _ in range(3)] == [[], [], []], "the third look finds that it has not grown"
+    assert looks_at_a_growing_log(glance, tmp_path / "log", 3) == "R--"
+
+
+def test_a_log_of_which_a_part_is_unread_is_not_left_alone(tmp_path: Path) -> None:
+    glance = among(glance_at(tmp_path), tmp_path, 50)
+    assert looks_at_a_growing_log(glance, tmp_path / "log", 4, unread=1) == "RRRR"
+
+
+def test_a_log_that_is_left_alone_is_not_asked_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    glance = among(glance_at(tmp_path), tmp_path, 50)
+    assert looks_at_a_growing_log(glance, tmp_path / "log", 1) == "R"
+    asked, stat = [], os.stat
+    monkeypatch.setattr(os, "stat", lambda path: asked.append(path) or stat(path))
+    log, counts = str(tmp_path / "log"), []
+    for _ in range(3):
+        glance.look()
+        counts.append(asked.count(log))
+    assert counts == [0, 0, 1]
 
 
 def test_an_end_is_seen_at_the_look_that_a_growing_log_is_left_out(tmp_path: Path) -> None:
-    glance = glance_at(tmp_path)
-    (tmp_path / "log").write_bytes(b"x" * 10)
-    assert glance.look() == ["job"]
-    glance.has_read("job", 10)
+    glance = among(glance_at(tmp_path), tmp_path, 50)
+    assert looks_at_a_growing_log(glance, tmp_path / "log", 1) == "R"
     (tmp_path / "log").write_bytes(b"x" * 20)
     (tmp_path / "done").touch()
     assert glance.look() == ["job"] and glance.growth("job") is None

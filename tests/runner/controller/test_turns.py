@@ -140,6 +140,25 @@ def test_what_a_process_prints_is_read_at_the_next_glance(build: Build) -> None:
     end(world, job)
 
 
+@pytest.mark.parametrize(("size", "threads"), [(6 * 1024, 0), (6 * 1024 + 1, 1)])
+def test_a_few_lines_are_read_in_the_loop_and_more_of_them_by_a_thread(
+    build: Build, monkeypatch: pytest.MonkeyPatch, size: int, threads: int
+) -> None:
+    world = build()
+    job = running_here(world)
+    world.turn(3)
+    context, begun = world.controller._context, []
+    call = context.call_engine
+    monkeypatch.setattr(context, "call_engine", lambda *words: (begun.append(words), call(*words))[1])
+    with context.paths.attempt(job, 1).log.open("ab") as stream:
+        stream.write(b"step 2 loss 1.5\n".ljust(size - 1, b"x") + b"\n")
+    world.pass_time(POLL)
+    at_once(world, lambda: world.last(job).furthest_step == 2)
+    assert len(begun) == threads
+    monkeypatch.undo()
+    end(world, job)
+
+
 def test_the_more_attempts_there_are_the_fewer_glances_there_are(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     world = build()
     job = running_here(world)

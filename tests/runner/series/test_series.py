@@ -16,7 +16,7 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.series.point import Extremes, Row
 from rung.runner.controller.log_watch import LogWatch
 from rung.runner.files import log_file
-from rung.runner.series.file_format import HEAD, line_of, parse
+from rung.runner.series.file_format import HEAD, line_of, lines_of, parse
 from rung.runner.series.read import attempt_series, rebuilt
 from rung.runner.series.write import SeriesWriter
 from rung.runner.state.store import Store
@@ -210,3 +210,10 @@ def test_a_row_is_written_as_json_and_read_as_it_was(pairs, step, at):
     # The shortest spelling, with a number that is not finite as a text.
     assert json.dumps(json.loads(text), separators=(",", ":"), allow_nan=False) == text
     assert repr(parse(HEAD + line).rows) == repr([row])
+
+
+@given(st.lists(st.tuples(*[extremes] * 5), max_size=4), st.integers(0, 500), st.none() | st.floats(0, 1e10))
+def test_several_rows_are_written_as_each_alone_at_their_common_time(several, index, at):
+    rows = [Row(1, step, *pairs) for step, pairs in enumerate(several)]
+    alone = [line_of(index + n, row._replace(at=at)) for n, row in enumerate(rows)]
+    assert lines_of(index, rows, at) == b"".join(alone)
