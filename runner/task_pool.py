@@ -5,10 +5,13 @@ The loop submits a task, is woken when it is done, and takes its result then. A 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from threading import Event
 from typing import Any
 
 from rung.jobs.model.errors import EngineError, HostError
@@ -21,9 +24,13 @@ class Lane(Enum):
     QUICK = 4
     # What a job waits for, and what may take minutes: pulling, shipping, verifying.
     SLOW = 3
-    # What nobody waits for, such as copies of checkpoints. It must never delay a relaunch.
+    # What nobody waits for, such as copies of checkpoints. It must never delay a relaunch, so that it also leaves the
+    # host to others most of the time.
     SPARE = 1
 
+
+# After a spare task a host is left alone so many times as long as the task took, but no longer than this.
+RESTS, MOST_REST = 4, 5.0
 
 # What to do with the result, and with an error.
 Callbacks = tuple[Callable[..., None], Callable[..., None]]
@@ -56,6 +63,9 @@ class TaskPool:
         self._wake = wake
         self._pools: dict[tuple[str, Lane], ThreadPoolExecutor] = {}
         self._tasks: dict[str, Task] = {}
+        # When the next spare task of a host may begin; each host has one thread for them.
+        self._rests_until: dict[str, float] = {}
+        self._closed = Event()
 
     def submit(
         self,
@@ -73,9 +83,19 @@ class TaskPool:
         if pool is None:
             name = f"{host} {lane.name.lower()}"
             pool = self._pools[host, lane] = ThreadPoolExecutor(lane.value, thread_name_prefix=name)
-        future = pool.submit(work)
+        future = pool.submit(partial(self._after_rest, host, work) if lane is Lane.SPARE else work)
         self._tasks[key] = Task(future, *callbacks)
         future.add_done_callback(lambda _: self._wake(wakes or key))
+
+    def _after_rest(self, host: str, work: Callable[[], Any]) -> Any:
+        if self._closed.wait(self._rests_until.get(host, 0.0) - time.monotonic()):
+            raise CancelledError
+        begun = time.monotonic()
+        try:
+            return work()
+        finally:
+            ended = time.monotonic()
+            self._rests_until[host] = ended + min(RESTS * (ended - begun), MOST_REST)
 
     def busy(self, key: str) -> bool:
         """Tell whether a task runs, or its result was not taken yet."""
@@ -86,5 +106,6 @@ class TaskPool:
         return self._tasks.pop(key) if key in self._tasks and self._tasks[key].future.done() else None
 
     def close(self) -> None:
+        self._closed.set()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
