@@ -142,6 +142,16 @@ ROWS = (
         r"|\b(?:exit|return) ?code {0,4}[:=]? ?(?:-11|139)\b|\bnode \S{1,80} has been marked dead",
         Role.CASCADE,
     ),
+    # Of glog, which many programs in C++ use, and of Paddle, each below a stack.
+    row(
+        "signal handler",
+        _INFRA,
+        "received by pid|is detected by the operating system",
+        r"\*\*\* SIG(?:TERM|SEGV|BUS|ILL) \(@0x[0-9a-f]+\) received by PID \d"
+        r"|: `(?:Termination signal|Segmentation fault|Illegal instruction|Access to an undefined portion of a memory"
+        r" object)` is detected by the operating system",
+        Role.CASCADE,
+    ),
     # The allocator of the C library found its memory damaged and ended the process.
     row(
         "heap",

@@ -71,6 +71,13 @@ ROWS = (
         "resource_exhausted: |resource exhausted: ",
         r"RESOURCE[_ ]EXHAUSTED: (?:Out\b|Failed to allocate|OOM|Attempting to (?:reserve|allocate))",
     ),
+    row(
+        "older libraries",
+        _OOM,
+        "allocation failed|failed to allocate working|mem_object_allocation",
+        r"\bCudaNdarray\w{0,40}: allocation failed|\bfailed to allocate working memory"
+        r"|\bMEM_OBJECT_ALLOCATION_FAILURE\b",
+    ),
     row("C++", _OOM, "std::bad_alloc", r"std::bad_alloc"),
     row("MemoryError", _OOM, "memoryerror", r"(?:^|[\s.\]>_])(?:_Array)?MemoryError(?::|\s*$)"),
     row("Windows", _OOM, "paging file is too small", r"The paging file is too small"),

@@ -2,10 +2,11 @@
 
 The excerpts are their words and are not kept here. strangers.jsonl has the address of each, its label, which was given
 without knowledge of the rules, and the fault that Rung acts on at its end: `first` before any rule was changed because
-of these excerpts, `now` after that. There are four lists, each collected after the rules had been extended because of
+of these excerpts, `now` after that. There are five lists, each collected after the rules had been extended because of
 those before it. The excerpts of the second were written anew in the formats of the threads, with other numbers and
-names. Of the fourth, the misses of one half were read to extend the rules; of the other half (`held_out`) none was.
-Where `visible` is false, the excerpt is cut off too early for a careful person to see the fault.
+names. Of the fourth and fifth, the misses of one half were read to extend the rules; of the other half (`held_out`)
+none was. Where `visible` is false, the excerpt is cut off too early for a careful person to see the fault. `said` has
+the faults that `rung explain` says a log of the fifth may show, where it acted on none at first.
 """
 
 import json
@@ -71,7 +72,16 @@ def table() -> list[str]:
     lists = {f"list {number}": [row for row in rows if row["list"] == number] for number in (1, 2, 3, 4)}
     lists["list 4, held out"] = [row for row in lists["list 4"] if row["held_out"]]
     lists["list 4, visible"] = [row for row in lists["list 4"] if row["visible"]]
+    lists["list 5"] = [row for row in rows if row["list"] == 5]
+    lists["list 5, held out"] = [row for row in lists["list 5"] if row["held_out"]]
+    lists["list 5, or said"] = [_or_said(row) for row in lists["list 5"]]
     return [line for name, each in lists.items() for line in _table(name, each)]
+
+
+def _or_said(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with what its log was said to show, where nothing was acted on."""
+    said = next((kind for kind in row["said"] if kind in RIGHT[row["label"]]), next(iter(row["said"]), NOTHING))
+    return {**row, **{when: said for when in ("first", "now") if row[when] == NOTHING}}
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> list[str]:

@@ -247,6 +247,11 @@ SAMPLES = {
         "E local_client.cc:601] Execution of replica 1 failed: Resource exhausted: Out ",
         "(0) RESOURCE_EXHAUSTED: Attempting to allocate 2.25G. That was not possible. There are 1.94G free.",
     ],
+    "older libraries": [
+        "RuntimeError: CudaNdarray_Copy: allocation failed.",
+        "RuntimeError: GpuCorrMM failed to allocate working memory of 576 x 3025",
+        "pyopencl.RuntimeError: clEnqueueNDRangeKernel failed: MEM_OBJECT_ALLOCATION_FAILURE",
+    ],
     "C++": ["terminate called after throwing an instance of 'std::bad_alloc'"],
     "MemoryError": ["MemoryError", "[rank0]: MemoryError"],
     "Windows": ["OSError: [WinError 1455] The paging file is too small for this operation to complete."],
@@ -487,6 +492,12 @@ SAMPLES = {
         "The node 4fa1 has been marked dead because the detector has missed too many heartbeats from it.",
         "Segmentation fault (core dumped)",
         "SignalException: Process 81 got signal: 15",
+    ],
+    "signal handler": [
+        "*** SIGSEGV (@0x18) received by PID 412 (TID 0x7f12d3a2b740) from PID 24; stack trace: ***",
+        "  [SignalInfo: *** SIGTERM (@0x7d0000a1) received by PID 91 (TID 0x7f0c11) from PID 90 ***]",
+        "FatalError: `Segmentation fault` is detected by the operating system.",
+        "FatalError: `Termination signal` is detected by the operating system.",
     ],
     "heap": [
         "free(): invalid pointer",
