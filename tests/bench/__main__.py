@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ LONG = ("soak",)
 
 
 def main() -> None:
+    # A shell may forbid Python to keep compiled modules; then every command that is measured compiles all of them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
     options = [word for word in sys.argv[1:] if word.startswith("-")]
     present = [name for name in NAMES if (Path(__file__).parent / f"{name}.py").exists()]

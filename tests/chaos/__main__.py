@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import random
 import signal
 import sys
@@ -19,6 +20,8 @@ from tests.slurm.cluster import Cluster
 
 def main() -> int:
     options = _options()
+    # Each of the many commands would compile all modules.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     keep = options.keep is not None
