@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -42,7 +43,9 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(file: int, size: int, offset: int) -> bytes:
         data = pread(file, size, offset)
-        counts.append(len(data))
+        # The page reads the log in the same way.
+        if Path(f"/proc/self/fd/{file}").readlink().name == "series":
+            counts.append(len(data))
         return data
 
     monkeypatch.setattr(os, "pread", counted)
