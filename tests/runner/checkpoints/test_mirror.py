@@ -140,5 +140,8 @@ def test_a_run_is_not_looked_at_while_a_look_is_under_way(hours: Hours, monkeypa
     hours.found = held
     monkeypatch.setattr(hours, "_finish", lambda: None)
     hours.pass_by(900)
-    assert hours.context.tasks.busy(f"mirror {hours.job.id}")
+    task = hours.context.tasks._tasks[f"mirror {hours.job.id}"]
     gate.set()
+    task.future.result(timeout=120)
+    # Two more would have been due.
+    assert len(hours.looks) == 1
