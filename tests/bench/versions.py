@@ -1,11 +1,13 @@
-"""Compares what zero-edit costs in this version of Rung and in another one, side by side on one machine.
+"""Measures what zero-edit costs in this version of Rung, beside another one on the same machine or alone.
 
 python -m tests.bench.versions gpu OTHER     OTHER: the folder of the other version, with its `jobs/inside`
 python -m tests.bench.versions cpu OTHER     on two cores
 python -m tests.bench.versions gpu OTHER 0.003 120     only at 3 ms a step, for 120 seconds
+python -m tests.bench.versions gpu - 0.003 240         this version alone
 
-Each version trains in a process of its own. They take turns, one pair of blocks each: with and without zero-edit. Only
-torch and the standard library are needed. It takes three to four minutes.
+Each version trains in a process of its own. They take turns, one pair of blocks each: with and without zero-edit. The
+blocks are short, because a machine is as fast as just before, and not as fast as half a second ago. Only torch and the
+standard library are needed. It takes three to four minutes.
 """
 
 from __future__ import annotations
@@ -22,13 +24,20 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tests.bench import gpu, inside
-from tests.bench.switching import INSIDE, Switch, in_turns, overhead, records_in_a_file, start
+from tests.bench.switching import INSIDE, SETTLE, Switch, in_turns, overhead, records_in_a_file, start
 
 ROOT = Path(__file__).parents[2]
 SERVE, END = "--serve", "end"
+ALONE = "-"
 WARM_UP = 60
 # The number of an update in its course: of the first ones each is reported, later every 32nd.
 COURSES = {"every update reported": 100, "as in a long run": 20_000}
+# So many updates from there on are as they are there: a multiple of all that happens every so many updates.
+ALIKE = 512
+# A multiple of the updates that share a copy from a GPU.
+STEPS = 16
+# Pairs of blocks of one course, before those of the other one.
+ROUNDS = 4
 
 
 class Case(NamedTuple):
@@ -43,16 +52,17 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("gpu", 0.025, 30, 80.0, 1.0, ("every update reported",)),
-    Case("gpu", 0.003, 60, 60.0, 3.0),
-    Case("cpu", 0.010, 20, 100.0, 1.0),
-    Case("cpu", 0.003, 60, 80.0, 3.0),
+    Case("gpu", 0.025, STEPS, 80.0, 1.0, ("every update reported",)),
+    Case("gpu", 0.003, STEPS, 60.0, 3.0),
+    Case("cpu", 0.010, STEPS, 100.0, 1.0),
+    Case("cpu", 0.003, STEPS, 80.0, 3.0),
 )
 
 
 def main() -> None:
-    device, other, only = sys.argv[1], Path(sys.argv[2]).resolve(), [float(each) for each in sys.argv[3:5]]
-    versions = {"other": other / "jobs" / "inside", "this": INSIDE}
+    device, other, only = sys.argv[1], sys.argv[2], [float(each) for each in sys.argv[3:5]]
+    beside = {} if other == ALONE else {"other": Path(other).resolve() / "jobs" / "inside"}
+    versions = {**beside, "this": INSIDE}
     missing = [folder for folder in versions.values() if not (folder / "rung_inside").is_dir()]
     if missing:
         sys.exit(f"rung: there is no rung_inside in {missing[0]}")
@@ -67,8 +77,8 @@ def compare(case: Case, versions: dict[str, Path], seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for course in case.courses:
-            for name, server in servers.items():
-                times.setdefault(course, {}).setdefault(name, []).append(server.ask(course))
+            for name in [*servers] * ROUNDS:
+                times.setdefault(course, {}).setdefault(name, []).append(servers[name].ask(course))
     told = [server.end() for server in servers.values()]
     first = servers["this"].about
     wait = f"; without zero-edit the host waits {first['wait']:.2f} ms for the GPU" if "wait" in first else ""
@@ -76,6 +86,8 @@ def compare(case: Case, versions: dict[str, Path], seconds: float) -> None:
     for course, of_versions in times.items():
         for name, pairs in of_versions.items():
             report(case, f"  {course:<21}  {name:<5}", pairs)
+        if len(servers) == 1:
+            continue
         # As if one version were the training without zero-edit: what one pair has more than the other one of its turn.
         shares = zip(*([one / without for one, without in pairs] for pairs in of_versions.values()), strict=True)
         more, low, high = overhead([(1 + this - before, 1.0) for before, this in shares])
@@ -140,13 +152,15 @@ def serve(case: Case) -> None:
         block = timed(case, step)
         for _ in range(WARM_UP):
             step()
-        switch, chance = Switch(model), random.Random(1)
+        switch, chance, place = Switch(model), random.Random(1), dict.fromkeys(COURSES, 0)
         about = {"where": where, **(waited(step, switch) if case.device == "gpu" else {})}
         print(json.dumps(about), file=answer, flush=True)
         for line in sys.stdin:
             if line.strip() == END:
                 break
-            go_to(COURSES[line.strip()])
+            course = line.strip()
+            go_to(COURSES[course] + place[course])
+            place[course] = (place[course] + SETTLE + case.steps) % ALIKE
             print(json.dumps(in_turns(switch, step, block, 1, chance)[0]), file=answer, flush=True)
         records = sum(line.startswith("rung| step") for line in lines())
         notes = [line for line in lines() if line.startswith("rung| note")]

@@ -9,8 +9,16 @@ from collections.abc import Callable
 import pytest
 import rung_inside
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from rung_inside.contract import records
+from rung_inside.zero_edit.telemetry import step_numbers
+from rung_inside.zero_edit.telemetry.async_readback import Numbers
 
+SOME = st.none() | st.floats()
+UPDATES = st.builds(
+    Numbers, st.integers(0), st.none(), SOME, SOME, SOME, st.none() | st.floats(0, 1e9), st.none() | st.booleans()
+)
 RecordsOf = Callable[[str], list[dict[str, str]]]
 
 
@@ -46,6 +54,40 @@ def test_only_the_first_rank_writes(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setenv("RANK", "0")
     rung_inside.metric(2, val_loss=0.25)
     assert capsys.readouterr().out == "rung| metric step=2 val_loss=0.25\n"
+
+
+@given(st.lists(UPDATES, min_size=1, max_size=3))
+def test_the_records_of_updates_are_those_that_any_record_is_made_by(updates: list[Numbers]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        written: list[str] = []
+        patch.setattr(records, "write", written.append)
+        step_numbers.emit_all(updates)
+        step_numbers.emit(updates[0], optimizer=2)
+    names = {"step": "step", "loss": "loss", "lr": "lr", "grad_norm": "norm", "scale": "scale", "skipped": "skipped"}
+    lines = [records.line("step", {name: shown(each, kept) for name, kept in names.items()}) for each in updates]
+    assert "".join(written) == "".join(line + "\n" for line in [*lines, lines[0] + " optimizer=2"])
+
+
+def shown(update: Numbers, name: str) -> object:
+    """Return a number of an update as it is shown: what was measured with six digits."""
+    value = getattr(update, name)
+    return records.short(value) if value is not None and name in ("loss", "lr", "norm") else value
+
+
+def test_the_rank_of_records_that_are_lines_already_is_asked_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(records, "_speaking", records._Speaking())
+    for _ in range(records.ASKED_FIRST):
+        records.emit_lines("a\n")
+    monkeypatch.setenv("RANK", "3")
+    for _ in range(records.ASKED_EVERY + 5):
+        records.emit_lines("b\n")
+    out = capsys.readouterr().out
+    assert out.count("a") == records.ASKED_FIRST and out.count("b") < records.ASKED_EVERY
+    monkeypatch.setattr(records, "_speaking", records._Speaking())
+    records.emit_lines("c\n")
+    assert "c" not in capsys.readouterr().out
 
 
 def test_knobs_are_reported_once_and_again_when_one_changes(records_of: RecordsOf) -> None:

@@ -19,7 +19,9 @@ WITHOUT_SCALER = ("fp32", "native_fp16", "bf16")
 _rehearsal = run_state.Rehearsal
 _gradients = run_state.gradients
 _to_call = run_state.to_call
+_asked = run_state.asked
 _in_progress = optimizer_step.in_progress
+begin_update = optimizer_step.begin_update
 # torch's value for an optimizer whose gradients are unscaled, once it was seen.
 _unscaled_stage: list[Any] = [None]
 # The scalers that Rung disabled, with the state that each would have.
@@ -93,15 +95,23 @@ def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
         if not scaler._enabled or _rehearsal.is_on:
             return original(scaler, optimizer, *args, **kwargs)
         try:
-            update = optimizer_step.begin_update(optimizer)
+            update = begin_update(optimizer)
         except Exception as error:
-            patch.note_error(optimizer_step.begin_update, error)
+            patch.note_error(begin_update, error)
             return original(scaler, optimizer, *args, **kwargs)
         unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
         try:
             stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
             if stage is _unscaled_stage[0] or _is_unscaled(stage):
-                update.prepare()
+                if _asked or update.is_prepared:
+                    update.prepare()
+                else:
+                    # As `prepare`, but without its call: a script that has unscaled is the usual one.
+                    update.is_prepared = True
+                    try:
+                        _to_call["before_update"](update.optimizer)
+                    except Exception as error:
+                        patch.note_error(_to_call["before_update"], error)
             elif unscales_itself:
                 # It unscales in its own kernel, too late to clip.
                 if update.wants_clip():
@@ -110,7 +120,12 @@ def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
                     update.prepare()
             return original(scaler, optimizer, *args, **kwargs)
         finally:
-            update.end(known=not unscales_itself)
+            # As `end`, but without its call.
+            _in_progress.pop(id(update.optimizer), None)
+            try:
+                _to_call["updated"](update.optimizer, None if unscales_itself else update.skipped)
+            except Exception as error:
+                patch.note_error(_to_call["updated"], error)
 
     return step
 

@@ -80,7 +80,7 @@ class Update:
     left_out = False
     stepping = False
     skipped = True
-    _prepared = False
+    is_prepared = False
 
     def wants_clip(self) -> bool:
         return bool(patch.quietly(grad_clip.is_due, self.optimizer))
@@ -89,17 +89,17 @@ class Update:
         """Clip the unscaled gradients if that is due, and publish that they are final."""
         if _asked and _asked.get("clip") is not None:
             patch.quietly(grad_clip.clip, self.optimizer)
-        if not self._prepared:
-            self._prepared = True
+        if not self.is_prepared:
+            self.is_prepared = True
             try:
                 _to_call["before_update"](self.optimizer)
             except Exception as error:
                 patch.note_error(_to_call["before_update"], error)
 
-    def end(self, *, known: bool = True) -> None:
+    def end(self) -> None:
         in_progress.pop(id(self.optimizer), None)
         try:
-            _to_call["updated"](self.optimizer, self.skipped if known else None)
+            _to_call["updated"](self.optimizer, self.skipped)
         except Exception as error:
             patch.note_error(_to_call["updated"], error)
 

@@ -9,8 +9,6 @@ import torch
 
 # The most updates that share one copy.
 EVERY = 8
-# Updates that are reported share one too, but only so many: a fault is to be seen soon.
-REPORTED = 4
 MOST_HELD = 256
 GPU = "cuda"
 # What may be on the GPU.
@@ -81,9 +79,22 @@ class AsyncReadback:
             if held[-1].scale is None or held[-1].scale is AS_NEXT:
                 held[-1].scale = scale
         held = [each for each in held if each.loss.device == device]
-        self._places, tensors = [], []
+        self._copy(torch.stack(self._gather(held, device)))
+        self.in_flight = held
+
+    def _gather(self, held: list[Numbers], device: Any) -> list[Any]:
+        """Return the tensors of these updates on this device, and keep where the number of each belongs."""
+        places: list[tuple[Numbers, str]] = []
+        tensors = []
         # Without a call for each update or number: together they would cost more than the copy.
         for numbers in held:
+            loss, norm, scale = numbers.loss, numbers.norm, numbers.scale
+            is_plain = (scale is None or scale is AS_NEXT) and type(numbers.skipped) is bool
+            if is_plain and norm is None and not (loss.ndim or loss.requires_grad):
+                # As below: of most updates only the loss is on the GPU.
+                tensors.append(loss)
+                places.append((numbers, "loss"))
+                continue
             for name in COPIED:
                 value = getattr(numbers, name)
                 if value is None or not isinstance(value, torch.Tensor):
@@ -93,9 +104,9 @@ class AsyncReadback:
                     continue
                 # Nearly all are plain already.
                 tensors.append(value.detach().reshape(()) if value.ndim or value.requires_grad else value)
-                self._places.append((numbers, name))
-        self._copy(torch.stack(tensors))
-        self.in_flight = held
+                places.append((numbers, name))
+        self._places = places
+        return tensors
 
     def _copy(self, numbers: Any) -> None:
         if self._buffer is None:

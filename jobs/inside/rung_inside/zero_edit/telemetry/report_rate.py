@@ -16,15 +16,6 @@ def is_due(number: int) -> bool:
     return apart < 2 or number % (apart if apart < WIDEST else WIDEST) == 0
 
 
-def is_any_due(first: int, last: int) -> bool:
-    """Return whether one of these updates may be reported; False is certain."""
-    apart = last // FIRST
-    if apart < 2 or first // FIRST != apart:
-        return True
-    apart = apart if apart < WIDEST else WIDEST
-    return last - last % apart >= first
-
-
 class ReportRate:
     """Decides whether an update of one optimizer is reported, and counts the bad ones in a row."""
 

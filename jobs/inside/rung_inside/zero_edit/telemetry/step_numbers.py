@@ -76,15 +76,27 @@ def is_bad(numbers: Numbers) -> bool:
 
 def emit(numbers: Numbers, optimizer: int | None = None) -> None:
     """Write the record of an update."""
-    loss, lr, norm = numbers.loss, numbers.lr, numbers.norm
-    # As records.short, without a call for each.
-    records.emit(
-        "step",
-        step=numbers.step,
-        loss=None if loss is None else float(f"{loss:.6g}"),
-        lr=None if lr is None else float(f"{lr:.6g}"),
-        grad_norm=None if norm is None else float(f"{norm:.6g}"),
-        scale=numbers.scale,
-        skipped=numbers.skipped,
-        optimizer=optimizer,
-    )
+    emit_all([numbers], optimizer)
+
+
+def emit_all(updates: list[Numbers], optimizer: int | None = None) -> None:
+    """Write the records of several updates together: as records.line makes them, but without a call for each value."""
+    text = ""
+    for numbers in updates:
+        loss, lr, norm, skipped = numbers.loss, numbers.lr, numbers.norm, numbers.skipped
+        text += f"{records.PREFIX} step step={numbers.step}"
+        # Measured numbers are rounded to six digits.
+        if loss is not None:
+            text += f" loss={float(f'{loss:.6g}')!r}"
+        if lr is not None:
+            text += f" lr={float(f'{lr:.6g}')!r}"
+        if norm is not None:
+            text += f" grad_norm={float(f'{norm:.6g}')!r}"
+        if numbers.scale is not None:
+            text += f" scale={numbers.scale!r}"
+        if skipped is not None:
+            text += " skipped=1" if skipped else " skipped=0"
+        if optimizer is not None:
+            text += f" optimizer={optimizer}"
+        text += "\n"
+    records.emit_lines(text)

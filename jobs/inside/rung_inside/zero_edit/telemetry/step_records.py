@@ -7,8 +7,8 @@ host a few microseconds, unless a record is due.
 
 from __future__ import annotations
 
-import math
 from collections import deque
+from math import isfinite
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
 from rung_inside.zero_edit.telemetry import courses, effective_knobs, report_rate, step_numbers
-from rung_inside.zero_edit.telemetry.async_readback import AS_NEXT, EVERY, REPORTED, AsyncReadback, Numbers
+from rung_inside.zero_edit.telemetry.async_readback import AS_NEXT, EVERY, AsyncReadback, Numbers
+from rung_inside.zero_edit.telemetry.report_rate import FIRST, WIDEST
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
 
 # The first updates, whose numbers are read from a GPU at once.
@@ -44,8 +45,9 @@ class StepRecorder:
         self._scale: Any = None
         self._lr: float | None = None
         self._in_update = False
-        # The newest updates that were not reported; the last one of a run is.
-        self._unreported: deque[Numbers] = deque(maxlen=RUN_UP)
+        # The newest updates that were not reported; the last one of a run is. On the CPU a good one is only the step,
+        # source, loss and lr in a tuple: to make an object costs a call.
+        self._unreported: deque[Any] = deque(maxlen=RUN_UP)
         self._newest_was_good = True
         # The optimizer of the newest update, if that was good, and nothing is held back that another one could change.
         self._steady: courses.Source | None = None
@@ -59,7 +61,7 @@ class StepRecorder:
         if type(loss) is not float and not run_state.is_on_host(loss):
             # A loss that was scaled comes without its graph.
             loss = loss.detach() if loss.requires_grad else loss
-            if _count.updates < AT_ONCE and step_numbers.can_wait(loss) and not math.isfinite(loss.item()):
+            if _count.updates < AT_ONCE and step_numbers.can_wait(loss) and not isfinite(loss.item()):
                 # Most faults of a script are there from the start, and before the update its weights are still good.
                 replay.on_nonfinite_loss(run_state.step() + 1)
             self.pending = loss if self.pending is None or self._in_update else self.pending + loss
@@ -67,7 +69,7 @@ class StepRecorder:
         value = loss if type(loss) is float else loss.item()
         # A closure runs several times for one update: its newest loss counts.
         self.loss = value if self.loss is None or self._in_update else self.loss + value
-        if not math.isfinite(value):
+        if not isfinite(value):
             self._report_run_up()
             replay.on_nonfinite_loss(run_state.step() + 1)
 
@@ -88,7 +90,7 @@ class StepRecorder:
 
     # What happens after it.
 
-    def updated(self, optimizer: Any, skipped: bool | None) -> None:
+    def updated(self, optimizer: Any, skipped: bool | None) -> None:  # noqa: C901 - a part of it would be a call
         updates, first, source = _count.updates, _count.first, self._steady
         # Not as a callback of its own: most updates have nothing to do for it.
         if updates <= effective_knobs.FIRST or not updates % effective_knobs.EVERY:
@@ -103,15 +105,34 @@ class StepRecorder:
             skipped = step_numbers.found_inf(optimizer)
         start = self.courses.start
         number = 1 if start is None else step - start
+        # As report_rate.is_due, without its call.
+        apart = number // FIRST
+        is_due = apart < 2 or not number % (apart if apart < WIDEST else WIDEST)
+        lr = self._used_lr() if run_state.asked else self._lr
         if self.pending is not None:
-            self._submit(number, step, source, skipped)
+            # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
+            if not (self.pending.is_cuda and step_numbers.is_capturing()):
+                norm = scale = None
+                if is_due:
+                    # On its device, without waiting for it.
+                    norm, scale, self.readback.wants_scale = _gradients.norm, AS_NEXT, True
+                elif skipped:
+                    norm = _gradients.norm
+                if skipped is not False and (is_due or skipped is True):
+                    # It may change before the next update.
+                    scale = _copied(step_numbers.scale_tensor())
+                self.readback.held.append(Numbers(step, source, self.pending, lr, norm, scale, skipped))
+                if self.readback.in_flight or len(self.readback.held) >= EVERY or number <= AT_ONCE:
+                    self._exchange(number)
         elif self.loss is not None or skipped:
-            norm = scale = None
             # A scaler skips an update whose norm is not finite.
-            if skipped is not False or not _gradients.are_unscaled or report_rate.is_due(number):
-                norm, scale = step_numbers.norm_and_scale()
-            lr = self._used_lr() if run_state.asked else self._lr
-            self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped))
+            if is_due or skipped is not False or not _gradients.are_unscaled:
+                self._take(Numbers(step, source, self.loss, lr, *step_numbers.norm_and_scale(), skipped), is_due)
+            elif source is not self._steady or not isfinite(self.loss):
+                self._take(Numbers(step, source, self.loss, lr, None, None, skipped), is_due)
+            else:
+                # As `_take` of a good update, without its calls.
+                self._unreported.append((step, source, self.loss, lr))
         self.loss = self.pending = _gradients.norm = None
         self._in_update = _gradients.are_unscaled = False
 
@@ -121,60 +142,59 @@ class StepRecorder:
             return self._lr
         return self._lr * lr_factor.newest_factor()
 
-    def _submit(self, number: int, step: int, source: courses.Source, skipped: Any) -> None:
-        """Submit the numbers of an update on a GPU, the `number`-th of its course; report those that have arrived."""
-        # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
-        if self.pending.is_cuda and step_numbers.is_capturing():
-            return
-        readback, is_due, norm, scale = self.readback, report_rate.is_due(number), None, None
-        held = readback.held
-        if is_due:
-            # On its device, without waiting for it.
-            norm, scale, readback.wants_scale = _gradients.norm, AS_NEXT, True
-        if skipped is not False and (is_due or skipped is True):
-            # It may change before the next update.
-            scale = _copied(step_numbers.scale_tensor())
-        lr = self._used_lr() if run_state.asked else self._lr
-        held.append(Numbers(step, source, self.pending, lr, norm, scale, skipped))
-        if readback.in_flight and readback.arrived():
+    def _exchange(self, number: int) -> None:
+        """Report the updates that have arrived from the GPU, and send those that wait; the newest has this number."""
+        if self.readback.in_flight and self.readback.arrived():
             self._take_received()
-        if len(held) >= EVERY or (is_due and (number <= AT_ONCE or len(held) >= REPORTED)):
+        if len(self.readback.held) >= EVERY or number <= AT_ONCE:
             self._scale = step_numbers.scale_tensor()
-            readback.send(self._scale)
+            self.readback.send(self._scale)
 
     def _take_received(self) -> None:
         """Take what has arrived from the GPU."""
         arrived = self.readback.take()
-        if self._is_steady(arrived):
-            self._unreported.extend(arrived)
+        if self._are_good(arrived):
+            self._take_good(arrived)
             return
         with records.together():
             for numbers in arrived:
-                if not (numbers.loss is None or math.isfinite(numbers.loss)):
+                if not (numbers.loss is None or isfinite(numbers.loss)):
                     self._report_run_up()
                     records.write_held()
                     replay.on_nonfinite_loss(numbers.step)
-                self._take(numbers)
+                self._take(numbers, report_rate.is_due(numbers.step - (self.courses.start or 0)))
 
-    def _is_steady(self, arrived: list[Numbers]) -> bool:
-        """Return whether nothing is to be done: these updates are good, as those before, and none of them is due."""
-        steady, start = self._steady, self.courses.start or 0
-        if steady is None or not arrived or report_rate.is_any_due(arrived[0].step - start, arrived[-1].step - start):
-            return False
-        total = 0.0
+    def _are_good(self, arrived: list[Numbers]) -> bool:
+        """Return whether all these updates are good, as those before them were."""
+        total, steady = 0.0, self._steady
         for each in arrived:
-            if each.source is not steady or each.skipped or each.loss is None or each.norm is not None:
+            if each.source is not steady or each.skipped or each.loss is None:
                 return False
-            total += each.loss
-        return math.isfinite(total)
+            total += each.loss if each.norm is None else each.loss + each.norm
+        return steady is not None and isfinite(total)
 
-    def _take(self, numbers: Numbers) -> None:
+    def _take_good(self, arrived: list[Numbers]) -> None:
+        """Report those of these good updates that are due: as `_take`, but without its call for each."""
+        start, due = self.courses.start or 0, []
+        for each in arrived:
+            number = each.step - start
+            # As report_rate.is_due, without its call.
+            apart = number // FIRST
+            if apart < 2 or not number % (apart if apart < WIDEST else WIDEST):
+                due.append(each)
+                self._unreported.clear()
+            else:
+                self._unreported.append(each)
+        if due:
+            step_numbers.emit_all(due)
+
+    def _take(self, numbers: Numbers, is_due: bool) -> None:
         """Take the numbers of one update, in order, and report what is due."""
         loss, norm = numbers.loss, numbers.norm
-        is_good = (loss is None or math.isfinite(loss)) and (norm is None or math.isfinite(norm))
+        is_good = (loss is None or isfinite(loss)) and (norm is None or isfinite(norm))
         if is_good and numbers.source is self._steady and not numbers.skipped:
             # As `_take_any`, which has nothing else to do where the update before was good too.
-            if report_rate.is_due(numbers.step - (self.courses.start or 0)):
+            if is_due:
                 self._unreported.clear()
                 step_numbers.emit(numbers)
             else:
@@ -226,8 +246,8 @@ class StepRecorder:
     def _report_run_up(self) -> None:
         """Report the updates before the first bad number, before its own record."""
         if self._newest_was_good:
-            for numbers in self._unreported:
-                step_numbers.emit(numbers)
+            for each in self._unreported:
+                step_numbers.emit(_numbers(each))
             self._unreported.clear()
 
     def unanswered(self) -> None:
@@ -247,13 +267,18 @@ class StepRecorder:
             self.courses.begin_new()
             self._begin_course()
         if self._unreported:
-            step_numbers.emit(self._unreported[-1])
+            step_numbers.emit(_numbers(self._unreported[-1]))
             self._unreported.clear()
-        if self.loss is not None and not math.isfinite(self.loss):
+        if self.loss is not None and not isfinite(self.loss):
             # The script ended between a backward pass and its update.
             norm, scale = step_numbers.norm_and_scale()
             step_numbers.emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
             self.loss = None
+
+
+def _numbers(update: Any) -> Numbers:
+    """Return an update that was not reported as an object."""
+    return update if isinstance(update, Numbers) else Numbers(*update, None, None, False)
 
 
 def _copied(scale: Any) -> Any:

@@ -295,6 +295,22 @@ def quick(folder):
         optimizer.step()
 
 
+def quick_scaled(folder):
+    """Make very many fast updates with a scaler and a clip; one that the scaler skips, and the last on NaN."""
+    net = nn.Linear(2, 1)
+    optimizer, scaler = torch.optim.SGD(net.parameters(), lr=1e-4), torch.amp.GradScaler("cpu", init_scale=8.0)
+    factors = {2304: math.inf, 2499: math.nan}
+    for update in range(2500):
+        loss = net(torch.ones(1, 2)).pow(2).sum()
+        optimizer.zero_grad()
+        scaler.scale(loss * factors[update] if update == 2499 else loss).backward()
+        net.weight.grad.mul_(factors.get(update, 1.0))
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+
 def paced(folder, seconds=0.0):
     """Train with a pause in every update."""
     net = model()

@@ -4,7 +4,7 @@ import ast
 import itertools
 from pathlib import Path
 
-from rung_inside.zero_edit.telemetry.report_rate import URGENT, ReportRate, is_any_due, is_due
+from rung_inside.zero_edit.telemetry.report_rate import URGENT, ReportRate, is_due
 
 TELEMETRY = Path(__file__).parents[5] / "jobs" / "inside" / "rung_inside" / "zero_edit" / "telemetry"
 
@@ -15,15 +15,6 @@ def test_the_first_updates_are_all_reported_and_no_two_reports_are_more_than_32_
     gaps = [(after, after - before) for before, after in itertools.pairwise(due)]
     assert all(gap <= max(1, number // 512) for number, gap in gaps)
     assert max(gap for _, gap in gaps) == gaps[-1][1] == 32
-
-
-def test_of_updates_of_which_none_may_be_due_none_is():
-    firsts = [*range(1, 6_000, 7), *range(16_000, 18_000)]
-    ranges = [range(first, first + length) for first in firsts for length in (1, 4, 8)]
-    assert all(is_any_due(each[0], each[-1]) for each in ranges if any(map(is_due, each)))
-    # And that is said of most that are not.
-    quiet = [each for each in ranges if not any(map(is_due, each))]
-    assert sum(not is_any_due(each[0], each[-1]) for each in quiet) > 0.9 * len(quiet)
 
 
 def test_bad_updates_in_a_row_are_reported_at_once_up_to_a_bound():

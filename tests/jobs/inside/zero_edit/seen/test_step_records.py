@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from rung_inside.zero_edit.telemetry import step_records
+from rung_inside.zero_edit.telemetry.async_readback import Numbers
 
 from rung.recovery.detect.detector import Detector
 from rung.recovery.logs.lines import Line
@@ -18,7 +20,7 @@ LEAN = HERE.parents[3] / "lean"
 ASKED = {"RUNG_CHECKPOINT": "FOLDER/asked.pt", "RUNG_CHECKPOINT_STEP": "50"}
 
 AS_ON_A_GPU = (
-    *("plain", "quick", "second_is_nan", "taking_turns", "one_infinite_batch", "closures"),
+    *("plain", "quick", "quick_scaled", "second_is_nan", "taking_turns", "one_infinite_batch", "closures"),
     "skipping_among_shared_copies",
 )
 
@@ -30,6 +32,7 @@ CASES = {
     "folds": ("folds", {}),
     "closures": ("closures", {}),
     "quick": ("quick", {}),
+    "quick_scaled": ("quick_scaled", {}),
     "paced": ("paced", {}),
     "slowly_paced": ("slowly_paced", {}),
     "one_infinite_batch": ("one_infinite_batch", {}),
@@ -160,6 +163,29 @@ def test_a_long_run_is_reported_by_the_number_of_its_updates_and_its_nan_at_once
     assert [int(record["step"]) for record in steps] == [*due, *range(due[-1] + 1, 2501)]
     assert math.isnan(float(steps[-1]["loss"]))
     assert done["quick"]["output"].index("step=2499 ") < done["quick"]["output"].index("rung| replay")
+
+
+def test_a_long_run_with_a_scaler_reports_what_is_due_what_was_skipped_and_how_its_nan_came_about(done):
+    steps = records(done["quick_scaled"], "step")
+    due = [number for number in range(1, 2500) if number < 1024 or number % (number // 512) == 0]
+    # The eight updates before the NaN, which were good and not due, are kept as less than an object each.
+    assert [int(record["step"]) for record in steps] == sorted({*due, 2305, *range(2497, 2501)})
+    assert [record["step"] for record in steps if record["skipped"] == "1"] == ["2305", "2500"]
+    assert math.isnan(float(steps[-1]["loss"])) and steps[-2].keys() == {"step", "loss", "lr", "skipped"}
+    assert all(record.keys() > {"grad_norm", "scale"} for record in steps if int(record["step"]) in due)
+
+
+@pytest.mark.parametrize(
+    ("changed", "good"),
+    [({}, True), ({"norm": 1.0}, True)]
+    + [({name: bad}, False) for name in ("loss", "norm") for bad in (math.nan, math.inf)]
+    + [({"loss": None}, False), ({"skipped": True}, False), ({"source": "another"}, False)],
+)
+def test_updates_are_taken_together_only_if_all_are_good_and_of_one_optimizer(changed, good):
+    recorder = step_records.StepRecorder()
+    recorder._steady = "optimizer"
+    well = {"step": 1, "source": "optimizer", "loss": 1.0, "lr": 0.1, "norm": None, "scale": None, "skipped": False}
+    assert recorder._are_good([Numbers(**well), Numbers(**{**well, **changed})]) is good
 
 
 def test_the_records_do_not_depend_on_how_long_an_update_takes(done):
