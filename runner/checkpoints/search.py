@@ -28,6 +28,7 @@ from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.checkpoints.residences import Query, Source, mirrored, residence_of, search
 from rung.runner.checkpoints.shared_files import engines_with_files, hosts_with_files
 from rung.runner.checkpoints.verify import NewVerdict
+from rung.runner.checkpoints.whole_folder import LastSeen, Seen
 from rung.runner.context import Context, Lasting
 from rung.runner.seams.engine import Engine
 from rung.runner.state.codec import verdict_to_dict
@@ -48,6 +49,7 @@ class CheckpointSearch:
         self._found: dict[str, tuple[int, list[Sighting]]] = {}
         # The verdicts that a search has found and that are not stored yet.
         self._new: defaultdict[str, deque[NewVerdict]] = defaultdict(deque)
+        self.last_seen = LastSeen(context.steady)
 
     def find(
         self, job: Job, attempts: Sequence[Attempt], before: int | None = None, of_trial: Attempt | None = None
@@ -66,13 +68,16 @@ class CheckpointSearch:
         if self._context.tasks.busy(job.id):
             return None
         line = main_line(attempts)
-        sources = self._sources(job) if of_trial is None else [self._source(job, residence_of(of_trial), [of_trial])]
+        seen = Seen(attempts[-1].number, self._context.steady())
+        trial = {residence_of(of_trial): [of_trial]} if of_trial is not None else None
+        sources = [self._source(job, *each, seen) for each in (trial or self._residences(job)).items()]
         limit = before if before is not None or of_trial is not None else resume_limit(line, job.knobs)
         asked = [*line, of_trial] if of_trial is not None else line
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
         query = Query(job.spec.checkpoint.searched, asked, limit, verdicts, mirror)
         work = partial(search, sources, query, partial(self._hold, job.id))
-        self._context.tasks.submit(job.id, attempts[-1].host, work, (self._take, self._failed), lane=Lane.SLOW)
+        done = partial(self._take, seen), self._failed
+        self._context.tasks.submit(job.id, attempts[-1].host, work, done, lane=Lane.SLOW)
         return None
 
     def _hold(self, job_id: str, verdict: NewVerdict) -> None:
@@ -120,15 +125,16 @@ class CheckpointSearch:
 
     # The residences of a job
 
-    def _sources(self, job: Job) -> list[Source]:
+    def _residences(self, job: Job) -> dict[tuple[str, int], list[Attempt]]:
+        """Return the attempts of each residence, the last one first."""
         residences: dict[tuple[str, int], list[Attempt]] = {}
         for attempt in main_line(self._context.store.attempts(job.id)):
             # The last attempt of a residence has its folder; later residences come first.
             here = residences.pop((attempt.host, attempt.residence), [])
             residences[attempt.host, attempt.residence] = [*here, attempt]
-        return [self._source(job, residence, here) for residence, here in reversed(residences.items())]
+        return dict(reversed(residences.items()))
 
-    def _source(self, job: Job, residence: tuple[str, int], here: Sequence[Attempt]) -> Source:
+    def _source(self, job: Job, residence: tuple[str, int], here: Sequence[Attempt], seen: Seen) -> Source:
         unseen, last, engines = self._unseen(job, here), here[-1], self._context.engines
         found: Sequence[Engine] = ()
         try:
@@ -137,7 +143,9 @@ class CheckpointSearch:
             unseen = replace(unseen, why=str(error))
         # A host that is known to be away is asked last: to wait for it takes a while.
         found = sorted(found, key=lambda engine: last.is_remote and self._away(engine.host) is not None)
-        return Source(residence, found, self._context.request(job, last), unseen)
+        # One that was given up with its host may still run there. On this machine a look costs nothing.
+        is_over = last.is_remote and all(each.ended_at is not None and not each.host_lost for each in here)
+        return Source(residence, found, self._context.request(job, last), unseen, seen if is_over else None)
 
     def _unseen(self, job: Job, here: Sequence[Attempt]) -> Unseen:
         """Return the answer for a residence whose host cannot be asked, with what its attempts have reported."""
@@ -191,8 +199,9 @@ class CheckpointSearch:
         for _ in new:
             come.popleft()
 
-    def _take(self, job: Job, found: list[Sighting]) -> None:
+    def _take(self, seen: Seen, job: Job, found: list[Sighting]) -> None:
         self.keep(job)
+        self.last_seen.keep(job.id, seen)
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         number = attempts[-1].number

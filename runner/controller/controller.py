@@ -65,12 +65,16 @@ class Controller:
         self._side_trials = SideTrials(self._context, self._why_stay)
         self._step_back = StepBack(self._context, self._checkpoint_search)
         self._look_again = LookAgain(self._context, self._checkpoint_search, self._recovery.gpu)
-        self._supervisor = Supervisor(self._context, self._why_stay, self._on_healthy)
+        self._supervisor = Supervisor(
+            self._context, self._checkpoint_search.last_seen, self._why_stay, self._on_healthy
+        )
         self._mirror = Mirror(self._context)
         self._chores = Chores(self._context, self._host_pool, self._placer, self._on_error)
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
         # The active jobs as they were at the last turn.
         self._jobs: dict[str, Job] = {}
+        # Those whose run is being stopped.
+        self._stopping: list[str] = []
         self._last_turn = self._progress_at = self._glanced_at = self._context.steady()
         self._agenda.wake(chores.KEY)
 
