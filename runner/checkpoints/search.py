@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import (
@@ -143,9 +144,8 @@ class CheckpointSearch:
             unseen = replace(unseen, why=str(error))
         # A host that is known to be away is asked last: to wait for it takes a while.
         found = sorted(found, key=lambda engine: last.is_remote and self._away(engine.host) is not None)
-        # One that was given up with its host may still run there. On this machine a look costs nothing.
-        is_over = last.is_remote and all(each.ended_at is not None and not each.host_lost for each in here)
-        return Source(residence, found, self._context.request(job, last), unseen, seen if is_over else None)
+        kept = seen if last.is_remote and all(map(_wrote_all, here)) else None
+        return Source(residence, found, self._context.request(job, last), unseen, kept)
 
     def _unseen(self, job: Job, here: Sequence[Attempt]) -> Unseen:
         """Return the answer for a residence whose host cannot be asked, with what its attempts have reported."""
@@ -234,6 +234,15 @@ class CheckpointSearch:
     def _failed(self, job: Job, error: RungError) -> None:
         self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
         self._context.back_off(job.id, RETRY_SECONDS)
+
+
+def _wrote_all(attempt: Attempt) -> bool:
+    """Tell whether all that an attempt has written is there to be seen on its host.
+
+    One that was given up with its host may still run, and what other nodes have written may be seen late.
+    """
+    alone = attempt.engine.placed_by is PlacedBy.RUNG and not attempt.members
+    return alone and attempt.ended_at is not None and not attempt.host_lost
 
 
 def _step(saved: tuple[str, int]) -> int:

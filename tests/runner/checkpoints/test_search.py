@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rung.jobs.job import Attempt, Job
-from rung.jobs.model.engine import DOCKER, PROCESS
+from rung.jobs.model.engine import DOCKER, PROCESS, SLURM
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.gpu import Member
 from rung.jobs.model.host import Host
@@ -89,9 +89,16 @@ def test_a_job_on_several_hosts_can_leave_while_any_host_of_their_folder_answers
 
 @pytest.mark.parametrize(
     ("changes", "kept"),
-    [({}, True), ({"host_lost": True}, False), ({"ended_at": None}, False), ({"engine": PROCESS}, False)],
+    [
+        ({}, True),
+        ({"host_lost": True}, False),
+        ({"ended_at": None}, False),
+        ({"engine": PROCESS}, False),
+        ({"engine": SLURM}, False),
+        ({"members": (Member("hopper"),)}, False),
+    ],
 )
-def test_what_a_folder_holds_is_kept_only_where_no_run_can_write_there_any_more(
+def test_what_a_folder_holds_is_kept_only_where_all_that_was_written_there_can_be_seen(
     context: Context, changes: dict[str, Any], kept: bool
 ) -> None:
     last = replace(Attempt("a-1", 1, "ampere", Knobs(), None, "", engine=DOCKER, ended_at=2.0), **changes)
