@@ -264,4 +264,4 @@ def test_little_of_a_slow_log_comes_after_its_cursor(tmp_path):
         now[0] += 5
         watch.read()
         behind.append(watch.offset - read_cursor(paths.log, watch._settings).place.offset)
-    assert max(behind) <= 17 * 1024 and 10 <= behind.count(0) <= 13, "each takes as long as reading 6 kB"
+    assert max(behind) <= 17 * 1024 and 10 <= behind.count(0) <= 13, "each takes as long as reading 4 kB"
