@@ -24,6 +24,12 @@ def count_of_row(index: int) -> int:
     return 1 << min(index // ROWS_PER_LEVEL, MOST_LEVELS)
 
 
+def readings_of(rows: int) -> int:
+    """Return how many readings so many rows hold, from the first one on."""
+    levels, more = divmod(rows, ROWS_PER_LEVEL)
+    return sum(ROWS_PER_LEVEL << min(level, MOST_LEVELS) for level in range(levels)) + more * count_of_row(rows)
+
+
 class Thinner:
     """Makes rows of readings, one after the other. `rows`: how many have been made before."""
 

@@ -28,10 +28,9 @@ _BY_ANCHOR = _by_anchor()
 # Most lines have no anchor. All pieces of a short line are looked up at once among the beginnings of anchors.
 STEM = 6
 SHORT_LINE = 400
-_BY_STEM = {
-    stem: tuple(anchor for anchor in _BY_ANCHOR if anchor.startswith(stem))
-    for stem in {anchor[:STEM] for anchor in _BY_ANCHOR if len(anchor) >= STEM}
-}
+_BY_STEM: dict[str, tuple[str, ...]] = {}
+for _anchor in filter(lambda anchor: len(anchor) >= STEM, _BY_ANCHOR):
+    _BY_STEM[_anchor[:STEM]] = (*_BY_STEM.get(_anchor[:STEM], ()), _anchor)
 _STEMS = frozenset(_BY_STEM)
 # In other scripts than Latin, six bytes may be two characters.
 _WITHOUT_STEM = tuple(anchor for anchor in _BY_ANCHOR if len(anchor) < STEM)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rung.jobs.job import Attempt
@@ -14,8 +15,9 @@ from rung.jobs.model.checkpoint_verdict import NOT_EXAMINED, CheckpointVerdict
 from rung.jobs.model.errors import EngineError, HostError
 from rung.recovery.decide.checkpoint_choice import MIRROR, SOUND, Checkpoint, Sighting, Unseen, choose_checkpoint
 from rung.runner.checkpoints.verify import NewVerdict, Verdicts, checkpoint_of, keep_all, verify_enough
+from rung.runner.checkpoints.whole_folder import Seen
 from rung.runner.files.fingerprint import local_entry
-from rung.runner.seams.engine import Engine, Request
+from rung.runner.seams.engine import Engine, FileEntry, Request
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Source:
     """A residence of the job: how to reach its checkpoints, and the answer when no host with them can be asked.
 
     `engines`: of the hosts that have them, in the order in which they are asked; none if no such host is in the list.
+    `seen`: keeps all that is in the folder, because no run writes there any more; None: one may.
     """
 
     residence: tuple[str, int]
     engines: Sequence[Engine]
     request: Request
     unseen: Unseen
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> l
     known, whys = dict(query.verdicts), []
     for engine in source.engines:
         try:
-            here = _verified(engine, source.request, query, known, keep)
+            here = _verified(engine, source, query, known, keep)
         except (EngineError, HostError) as error:
             if source.request.container is None:
                 raise  # this machine: it answers, and what is wrong with the folder stays in the job's reason
@@ -79,7 +83,7 @@ def _look(source: Source, query: Query, keep: Callable[[NewVerdict], None]) -> l
 
 def _verified(
     engine: Engine,
-    request: Request,
+    source: Source,
     query: Query,
     known: dict[str, CheckpointVerdict],
     keep: Callable[[NewVerdict], None],
@@ -90,7 +94,15 @@ def _verified(
         known.update([verdict])
         keep(verdict)
 
-    return keep_all(verify_enough(engine, request, query.pattern, query.attempts, query.limit, known), note)
+    listing = _listing(engine, source, query.pattern)
+    return keep_all(verify_enough(engine, source.request, listing, query.attempts, query.limit, known), note)
+
+
+def _listing(engine: Engine, source: Source, pattern: str) -> Callable[[], Sequence[FileEntry]]:
+    # Another host that shares the folder may show for a moment what was there before.
+    if source.seen is not None and engine.host == source.residence[0]:
+        return source.seen.look(engine, source.request, source.residence, pattern)
+    return partial(engine.list_files, source.request, pattern)
 
 
 def mirrored(folder: Path, verdicts: Verdicts, attempts: Sequence[Attempt] = ()) -> list[Checkpoint]:

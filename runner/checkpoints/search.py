@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from rung.jobs.job import Attempt, Job, main_line
+from rung.jobs.model.engine import PlacedBy
 from rung.jobs.model.errors import HostError, RungError
 from rung.jobs.model.event import EventKind
 from rung.recovery.decide.checkpoint_choice import (
@@ -28,6 +29,7 @@ from rung.recovery.decide.resume_limit import resume_limit
 from rung.runner.checkpoints.residences import Query, Source, mirrored, residence_of, search
 from rung.runner.checkpoints.shared_files import engines_with_files, hosts_with_files
 from rung.runner.checkpoints.verify import NewVerdict
+from rung.runner.checkpoints.whole_folder import LastSeen, Seen
 from rung.runner.context import Context, Lasting
 from rung.runner.seams.engine import Engine
 from rung.runner.state.codec import verdict_to_dict
@@ -48,6 +50,7 @@ class CheckpointSearch:
         self._found: dict[str, tuple[int, list[Sighting]]] = {}
         # The verdicts that a search has found and that are not stored yet.
         self._new: defaultdict[str, deque[NewVerdict]] = defaultdict(deque)
+        self.last_seen = LastSeen(context.steady)
 
     def find(
         self, job: Job, attempts: Sequence[Attempt], before: int | None = None, of_trial: Attempt | None = None
@@ -66,13 +69,16 @@ class CheckpointSearch:
         if self._context.tasks.busy(job.id):
             return None
         line = main_line(attempts)
-        sources = self._sources(job) if of_trial is None else [self._source(job, residence_of(of_trial), [of_trial])]
+        seen = Seen(attempts[-1].number, self._context.steady())
+        trial = {residence_of(of_trial): [of_trial]} if of_trial is not None else None
+        sources = [self._source(job, *each, seen) for each in (trial or self._residences(job)).items()]
         limit = before if before is not None or of_trial is not None else resume_limit(line, job.knobs)
         asked = [*line, of_trial] if of_trial is not None else line
         verdicts, mirror = self._context.store.verdicts(job.id), self._context.paths.mirror(job.id)
         query = Query(job.spec.checkpoint.searched, asked, limit, verdicts, mirror)
         work = partial(search, sources, query, partial(self._hold, job.id))
-        self._context.tasks.submit(job.id, attempts[-1].host, work, (self._take, self._failed), lane=Lane.SLOW)
+        done = partial(self._take, seen), self._failed
+        self._context.tasks.submit(job.id, attempts[-1].host, work, done, lane=Lane.SLOW)
         return None
 
     def _hold(self, job_id: str, verdict: NewVerdict) -> None:
@@ -120,15 +126,16 @@ class CheckpointSearch:
 
     # The residences of a job
 
-    def _sources(self, job: Job) -> list[Source]:
+    def _residences(self, job: Job) -> dict[tuple[str, int], list[Attempt]]:
+        """Return the attempts of each residence, the last one first."""
         residences: dict[tuple[str, int], list[Attempt]] = {}
         for attempt in main_line(self._context.store.attempts(job.id)):
             # The last attempt of a residence has its folder; later residences come first.
             here = residences.pop((attempt.host, attempt.residence), [])
             residences[attempt.host, attempt.residence] = [*here, attempt]
-        return [self._source(job, residence, here) for residence, here in reversed(residences.items())]
+        return dict(reversed(residences.items()))
 
-    def _source(self, job: Job, residence: tuple[str, int], here: Sequence[Attempt]) -> Source:
+    def _source(self, job: Job, residence: tuple[str, int], here: Sequence[Attempt], seen: Seen) -> Source:
         unseen, last, engines = self._unseen(job, here), here[-1], self._context.engines
         found: Sequence[Engine] = ()
         try:
@@ -137,7 +144,8 @@ class CheckpointSearch:
             unseen = replace(unseen, why=str(error))
         # A host that is known to be away is asked last: to wait for it takes a while.
         found = sorted(found, key=lambda engine: last.is_remote and self._away(engine.host) is not None)
-        return Source(residence, found, self._context.request(job, last), unseen)
+        kept = seen if last.is_remote and all(map(_wrote_all, here)) else None
+        return Source(residence, found, self._context.request(job, last), unseen, kept)
 
     def _unseen(self, job: Job, here: Sequence[Attempt]) -> Unseen:
         """Return the answer for a residence whose host cannot be asked, with what its attempts have reported."""
@@ -191,8 +199,9 @@ class CheckpointSearch:
         for _ in new:
             come.popleft()
 
-    def _take(self, job: Job, found: list[Sighting]) -> None:
+    def _take(self, seen: Seen, job: Job, found: list[Sighting]) -> None:
         self.keep(job)
+        self.last_seen.keep(job.id, seen)
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
         number = attempts[-1].number
@@ -225,6 +234,15 @@ class CheckpointSearch:
     def _failed(self, job: Job, error: RungError) -> None:
         self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
         self._context.back_off(job.id, RETRY_SECONDS)
+
+
+def _wrote_all(attempt: Attempt) -> bool:
+    """Tell whether all that an attempt has written is there to be seen on its host.
+
+    One that was given up with its host may still run, and what other nodes have written may be seen late.
+    """
+    alone = attempt.engine.placed_by is PlacedBy.RUNG and not attempt.members
+    return alone and attempt.ended_at is not None and not attempt.host_lost
 
 
 def _step(saved: tuple[str, int]) -> int:

@@ -20,6 +20,7 @@ from rung.jobs.model.paths import IN_FILES, IN_JOB, set_aside_in_files
 from rung.jobs.spec.checkpoint_spec import CheckpointSpec
 from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import Verdicts, checkpoint_of
+from rung.runner.checkpoints.whole_folder import LastSeen
 from rung.runner.context import Context
 from rung.runner.seams.engine import Engine, FileEntry, Request
 
@@ -100,19 +101,34 @@ def folders_of(request: Request) -> tuple[Path, ...]:
     return (folder_of(request), *before)
 
 
-def move_aside(engine: Engine, request: Request, query: Query, *, is_first_try: bool = False) -> SetAside:
+def is_jobs_own(checkpoint: CheckpointSpec) -> bool:
+    """Tell whether the checkpoint folder belongs to the job, so that files may be moved out of it."""
+    folder = PurePath(checkpoint.dir)
+    return not folder.is_absolute() and ".." not in folder.parts
+
+
+def move_aside(
+    engine: Engine,
+    request: Request,
+    query: Query,
+    *,
+    is_first_try: bool = False,
+    seen: Sequence[FileEntry] | None = None,
+) -> SetAside:
     """Move the files aside; runs in a worker thread where the engine is on a host.
 
-    `is_first_try`: nothing can have been moved before. On a host each look into a folder takes a container.
+    `is_first_try`: nothing can have been moved before. `seen`: what is in the folder, if that is known. On a host each
+    look into a folder takes a container, and so does the move.
     """
     names: list[str] = []
     aside = folder_of(request)
     try:
-        names = files_to_set_aside(engine.list_files(request, "*"), query)
-        folder = PurePath(query.job.spec.checkpoint.dir)
-        if folder.is_absolute() or ".." in folder.parts or (is_first_try and not names):
+        names = files_to_set_aside(engine.list_files(request, "*") if seen is None else seen, query)
+        if not is_jobs_own(query.job.spec.checkpoint) or (is_first_try and not names):
             return SetAside(tuple(names), None)
         engine.move(request, names, aside)
+        if is_first_try:
+            return SetAside(tuple(names), aside)
         moved = engine.list_files(replace(request, checkpoint_dir=aside), "*")
     except EngineError as error:
         if request.container is not None:
@@ -124,8 +140,8 @@ def move_aside(engine: Engine, request: Request, query: Query, *, is_first_try: 
 class CheckpointMover:
     """Sets files aside once for each attempt, and records it before the attempt starts."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, last_seen: LastSeen) -> None:
+        self._context, self._last_seen = context, last_seen
         self._done: set[tuple[str, int]] = set()
         # Those for which files may have been moved already, by this controller or by one that was killed.
         active = context.store.jobs(active=True)
@@ -134,16 +150,20 @@ class CheckpointMover:
     def pending(self, attempt: Attempt) -> bool:
         return attempt.number > 1 and (attempt.job_id, attempt.number) not in self._done
 
-    def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, RungError], None]) -> None:
-        store = self._context.store
-        attempts = store.attempts(job.id)
-        query = Query(job, attempt, attempts[: attempt.number - 1], store.verdicts(job.id))
-        key = (attempt.job_id, attempt.number)
-        work = partial(
-            move_aside, self._context.engines.of(attempt), request, query, is_first_try=key not in self._tried
-        )
+    def send(self, job: Job, attempt: Attempt, request: Request, failed: Callable[[Job, RungError], None]) -> bool:
+        """Have the files moved; True: there are none, as is known here, and the attempt can start at once."""
+        store, key = self._context.store, (attempt.job_id, attempt.number)
+        query = Query(job, attempt, store.attempts(job.id)[: attempt.number - 1], store.verdicts(job.id))
+        # Only just before the first try: after that, files may have been moved.
+        seen, is_first_try = self._last_seen.take(attempt), key not in self._tried
+        if is_new_folder(query) or (seen is not None and not files_to_set_aside(seen, query)):
+            self._done.add(key)
+            return True
+        engine = self._context.engines.of(attempt)
+        work = partial(move_aside, engine, request, query, is_first_try=is_first_try, seen=seen)
         self._tried.add(key)
         self._context.call_engine(job, attempt, work, partial(self._record, attempt), failed)
+        return False
 
     def _record(self, attempt: Attempt, job: Job, moved: SetAside) -> None:
         recorded = [(event.kind, event.attempt) for event in self._context.store.events(job.id)]
@@ -153,6 +173,12 @@ class CheckpointMover:
                 self._context.store.add_event(job.id, attempt.number, EventKind.SET_ASIDE, data, at=self._context.now())
         # Only now: a store that cannot be written is tried again.
         self._done.add((attempt.job_id, attempt.number))
+
+
+def is_new_folder(query: Query) -> bool:
+    """Tell whether an attempt is the first in its residence, and so in its own checkpoint folder."""
+    earlier = {each.residence for each in query.earlier}
+    return query.attempt.residence not in earlier and is_jobs_own(query.job.spec.checkpoint)
 
 
 def _because(attempt: Attempt, moved: SetAside) -> str:

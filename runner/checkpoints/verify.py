@@ -63,16 +63,22 @@ def _step(entry: FileEntry, verdict: CheckpointVerdict, attempts: Sequence[Attem
 
 
 def verify_enough(
-    engine: Engine, request: Request, pattern: str, attempts: Sequence[Attempt], limit: int | None, verdicts: Verdicts
+    engine: Engine,
+    request: Request,
+    listing: Callable[[], Sequence[FileEntry]],
+    attempts: Sequence[Attempt],
+    limit: int | None,
+    verdicts: Verdicts,
 ) -> Generator[NewVerdict, None, list[Checkpoint]]:
     """Verify checkpoints, newest first, until one is healthy and older than the fault; yield each new verdict.
 
     Ends when every file that could be chosen has a verdict, however many calls of the job's Python that takes, and
-    returns all checkpoints. An error takes nothing back of what was yielded before.
+    returns all checkpoints. An error takes nothing back of what was yielded before. `listing` returns the files that
+    may be checkpoints; it is called again after each call of the Python, because a run may write meanwhile.
     """
     known = dict(verdicts)
     while True:
-        entries = {entry.name: entry for entry in engine.list_files(request, pattern)}
+        entries = {entry.name: entry for entry in listing()}
         found = [
             checkpoint_of(entry, known.get(entry.fingerprint, NOT_EXAMINED), attempts) for entry in entries.values()
         ]

@@ -40,6 +40,8 @@ GLANCE_SECONDS = 0.9 * TURN_SECONDS
 # With more than 450 attempts, glances come later: one at a single attempt takes 10 us, and together they get no more
 # than a fortieth of a core.
 GLANCE_SECONDS_EACH = 0.0004
+# Where a run is being stopped, its end is looked for so often: a relaunch waits for it.
+STOPPING_SECONDS = 0.05
 # Progress is written so often; what is decided is written at once.
 PROGRESS_SECONDS = 1.0
 
@@ -65,12 +67,16 @@ class Controller:
         self._side_trials = SideTrials(self._context, self._why_stay)
         self._step_back = StepBack(self._context, self._checkpoint_search)
         self._look_again = LookAgain(self._context, self._checkpoint_search, self._recovery.gpu)
-        self._supervisor = Supervisor(self._context, self._why_stay, self._on_healthy)
+        self._supervisor = Supervisor(
+            self._context, self._checkpoint_search.last_seen, self._why_stay, self._on_healthy
+        )
         self._mirror = Mirror(self._context)
         self._chores = Chores(self._context, self._host_pool, self._placer, self._on_error)
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
         # The active jobs as they were at the last turn.
         self._jobs: dict[str, Job] = {}
+        # Those whose run is being stopped.
+        self._stopping: list[str] = []
         self._last_turn = self._progress_at = self._glanced_at = self._context.steady()
         self._agenda.wake(chores.KEY)
 
@@ -88,7 +94,7 @@ class Controller:
 
     def wait(self) -> None:
         """Sleep until something is due, or until it is time to look at logs and at the store again."""
-        self._agenda.wait(TURN_SECONDS)
+        self._agenda.wait(STOPPING_SECONDS if self._stopping else TURN_SECONDS)
 
     def tidy(self) -> bool:
         """Go on with what is left to remove after the last job has ended; False: there is nothing to wait for."""
@@ -127,11 +133,14 @@ class Controller:
         """Return what is due: woken by a thread or a deadline, new, written by anybody, or seen from outside."""
         now, before = self._context.steady(), self._jobs
         self._jobs = {job.id: job for job in self._store.jobs(active=True)}
+        self._stopping = [job_id for job_id, job in self._jobs.items() if job.state is JobState.STOPPING]
         due = {job_id for job_id, job in self._jobs.items() if before.get(job_id) is not job}
         glance = self._supervisor.glance
         if now - self._glanced_at >= max(GLANCE_SECONDS, GLANCE_SECONDS_EACH * len(glance)):
             self._glanced_at = now
             due.update(glance.look())
+        elif self._stopping:
+            due.update(glance.look(self._stopping))
         return due | self._agenda.take()
 
     def _plan_next(self, job_id: str) -> None:

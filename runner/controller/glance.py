@@ -6,6 +6,7 @@ A running attempt to which nothing happens costs a few calls of `stat`, and no t
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +62,11 @@ class Glance:
         glanced = self._glanced.get(job_id)
         return None if glanced is None or glanced.ended else glanced.size - glanced.read
 
-    def look(self) -> list[str]:
-        """Look at all of them; return the jobs to which something has happened."""
+    def look(self, only: Collection[str] | None = None) -> list[str]:
+        """Look at all of them, or only at some; return the jobs to which something has happened."""
         rests = min(MOST_RESTS, len(self._glanced) // FEW)
-        return [job_id for job_id, glanced in self._glanced.items() if _has_changed(glanced, rests)]
+        looked_at = self._glanced if only is None else [each for each in only if each in self._glanced]
+        return [job_id for job_id in looked_at if _has_changed(self._glanced[job_id], rests)]
 
 
 def _has_changed(glanced: _Glanced, rests: int) -> bool:

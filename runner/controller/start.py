@@ -11,6 +11,7 @@ from rung.jobs.model.errors import EngineError, HostError, NeverTaken, RungError
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.runner.checkpoints.set_aside import CheckpointMover
 from rung.runner.checkpoints.stage import begin, begin_here
+from rung.runner.checkpoints.whole_folder import LastSeen
 from rung.runner.context import Context
 from rung.runner.controller.log_watch import AttemptView
 from rung.runner.controller.observe import stop_unstarted
@@ -26,10 +27,14 @@ class Starter:
     """`on_unreachable` is told that a host does not answer, `forget` that an attempt is over."""
 
     def __init__(
-        self, context: Context, on_unreachable: Callable[[Job, RungError], None], forget: Callable[[str], None]
+        self,
+        context: Context,
+        last_seen: LastSeen,
+        on_unreachable: Callable[[Job, RungError], None],
+        forget: Callable[[str], None],
     ) -> None:
         self._context, self._on_unreachable, self._forget = context, on_unreachable, forget
-        self._set_aside = CheckpointMover(context)
+        self._set_aside = CheckpointMover(context, last_seen)
 
     def start(self, job: Job, attempt: Attempt, view: AttemptView) -> None:
         """Take the next step to the start of an attempt that its engine does not have yet."""
@@ -43,8 +48,7 @@ class Starter:
             return
         view.asked_for = None  # after the task of this step, the engine is asked at once
         request = context.request(job, attempt)
-        if self._set_aside.pending(attempt):
-            self._set_aside.send(job, attempt, request, self.on_error)
+        if self._set_aside.pending(attempt) and not self._set_aside.send(job, attempt, request, self.on_error):
             return
         try:
             secrets = find_secrets(request.secrets, context.paths, context.environ)

@@ -18,6 +18,7 @@ from rung.jobs.model.knobs import not_taken
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.recovery.monitors.learning import LossHistory
+from rung.runner.checkpoints.whole_folder import LastSeen
 from rung.runner.context import TURN_SECONDS, Context
 from rung.runner.controller import log_watch
 from rung.runner.controller.ending import Ending, with_verdict
@@ -45,13 +46,15 @@ OnHealthy = Callable[[Job, Attempt, LossHistory], None]
 class Supervisor:
     """Supervises attempts. `why_stay` tells why a job stays with a lost host; `on_healthy` is called for good runs."""
 
-    def __init__(self, context: Context, why_stay: Callable[[Job, str], str], on_healthy: OnHealthy) -> None:
+    def __init__(
+        self, context: Context, last_seen: LastSeen, why_stay: Callable[[Job, str], str], on_healthy: OnHealthy
+    ) -> None:
         self._context, self._why_stay, self._on_healthy = context, why_stay, on_healthy
         self._views: dict[str, AttemptView] = {}
         self._judge, self._trials = RunJudge(context), TrialSupervisor(context)
         self._ending = Ending(context, self._judge, self._trials)
         self._stalls = StallWatch(context)
-        self._starter = Starter(context, self._on_unreachable, self.forget)
+        self._starter = Starter(context, last_seen, self._on_unreachable, self.forget)
         # The running attempts.
         self.glance = Glance()
         # The jobs whose host does not answer now.

@@ -2,14 +2,16 @@
 
 Only classes in state_classes.py are written and built. An object that two others share is written once, so that they
 share it again. What is no part of the state, such as the settings of a job, stands in the text by its name only.
+Most of a state are windows of numbers, and of pairs of numbers: those are written and built as a whole.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ from rung.runner.log_reading.state_classes import CLASSES, ENUMS, TUPLES
 
 Part = TypeVar("Part")
 Outside = Mapping[str, object]
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class StateError(Exception):
@@ -60,7 +62,7 @@ class _Encoder:
     def _write_parts(self, value: Any) -> list[Any]:
         kind = type(value)
         if kind is tuple:
-            return ["tuple", *map(self.write, value)]
+            return ["tuple", *self._many(value)]
         if kind is bytes:
             return ["bytes", value.decode("latin-1")]
         if isinstance(value, tuple):
@@ -71,12 +73,21 @@ class _Encoder:
             return [kind.__name__, *sorted(map(self.write, value), key=repr)]
         self._numbers[id(value)] = len(self._numbers)
         if kind is list:
-            return ["list", *map(self.write, value)]
+            return ["list", *self._many(value)]
         if kind is deque:
-            return ["deque", value.maxlen, *map(self.write, value)]
+            return ["deque", value.maxlen, *self._many(value)]
         if kind is dict:
             return ["dict", *self._pairs(value)]
         return ["object", _known(CLASSES, value), {name: self.write(each) for name, each in _attributes(value)}]
+
+    def _many(self, values: Collection[Any]) -> list[Any]:
+        """Return the parts of a sequence, and before them what they are."""
+        kinds = set(map(type, values))
+        if kinds <= _PLAIN:
+            return ["values", *values]
+        if kinds == {tuple} and _are_plain(chain.from_iterable(values)):
+            return ["rows", *values]
+        return ["parts", *map(self.write, values)]
 
     def _pairs(self, values: Mapping[Any, Any]) -> Iterator[list[Any]]:
         return ([self.write(key), self.write(each)] for key, each in values.items())
@@ -88,8 +99,8 @@ class _Decoder:
         self._built: list[Any] = []
 
     def read(self, value: Any) -> Any:
-        if not isinstance(value, list):
-            if not isinstance(value, _PLAIN):
+        if type(value) is not list:
+            if type(value) not in _PLAIN:
                 raise ValueError(value)
             return value
         tag, *parts = value
@@ -107,8 +118,18 @@ class _Decoder:
     def _read_same(self, number: int) -> Any:
         return self._built[number]
 
-    def _read_tuple(self, *parts: Any) -> tuple[Any, ...]:
-        return tuple(map(self.read, parts))
+    def _many(self, what: str, parts: tuple[Any, ...]) -> Iterable[Any]:
+        """Return the parts of a sequence, or build them as they are needed."""
+        if what == "parts":
+            return map(self.read, parts)
+        if what == "values" and _are_plain(parts):
+            return parts
+        if what == "rows" and set(map(type, parts)) <= {list} and _are_plain(chain.from_iterable(parts)):
+            return map(tuple, parts)
+        raise ValueError(what)
+
+    def _read_tuple(self, what: str, *parts: Any) -> tuple[Any, ...]:
+        return tuple(self._many(what, parts))
 
     def _read_bytes(self, text: str) -> bytes:
         return text.encode("latin-1")
@@ -125,14 +146,14 @@ class _Decoder:
     def _read_frozenset(self, *parts: Any) -> frozenset[Any]:
         return frozenset(map(self.read, parts))
 
-    def _read_list(self, *parts: Any) -> list[Any]:
+    def _read_list(self, what: str, *parts: Any) -> list[Any]:
         found = self._begin(list[Any]())
-        found.extend(map(self.read, parts))
+        found.extend(self._many(what, parts))
         return found
 
-    def _read_deque(self, most: int | None, *parts: Any) -> deque[Any]:
+    def _read_deque(self, most: int | None, what: str, *parts: Any) -> deque[Any]:
         found = self._begin(deque[Any](maxlen=most))
-        found.extend(map(self.read, parts))
+        found.extend(self._many(what, parts))
         return found
 
     def _read_dict(self, *pairs: Any) -> dict[Any, Any]:
@@ -154,6 +175,10 @@ class _Decoder:
 
 
 _READERS = {name.removeprefix("_read_"): read for name, read in vars(_Decoder).items() if name.startswith("_read_")}
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    return set(map(type, values)) <= _PLAIN
 
 
 def _known(classes: Mapping[str, type], value: object) -> str:

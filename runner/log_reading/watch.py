@@ -33,9 +33,9 @@ SKIM_CHUNK = 256 * 1024
 # A log is long enough for a cursor when reading it again takes more than a third of a second.
 CURSOR_FROM = 1 << 20
 # A cursor is written when so many bytes have been read since the last one, or fewer of them after so many seconds:
-# it takes about 20 ms, as long as reading 64 kB.
+# it takes about 2 ms, as long as reading 4 kB.
 CURSOR_BYTES, CURSOR_SECONDS = 2 << 20, 2.0
-FEW_CURSOR_BYTES, MOST_CURSOR_SECONDS = 64 * 1024, 30.0
+FEW_CURSOR_BYTES, MOST_CURSOR_SECONDS = 16 * 1024, 30.0
 
 
 class LogWatch:

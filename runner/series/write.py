@@ -18,7 +18,7 @@ from stat import S_ISREG
 from rung.jobs.model.paths import AttemptPaths
 from rung.recovery.logs.reading import Reading
 from rung.recovery.series.point import Row, numbers_of
-from rung.recovery.series.thinning import Thinner, count_of_row
+from rung.recovery.series.thinning import Thinner, count_of_row, readings_of
 from rung.runner.files.log_file import is_complete
 from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, lines_of, parse, parse_more
 
@@ -87,7 +87,7 @@ class SeriesWriter:
         except OSError:
             return False
         self._rows = state.rows + len(rows)
-        self._readings = sum(map(count_of_row, range(self._rows)))
+        self._readings = readings_of(self._rows)
         self._skip = max(0, self._readings - state.taken)
         self._thinner = Thinner(self._rows) if self._skip else state.thinner
         return True

@@ -16,6 +16,7 @@ import pytest
 from rung.jobs.model.checkpoint_verdict import CheckpointVerdict
 from rung.jobs.model.errors import EngineError
 from rung.jobs.model.state import JobState
+from rung.runner.checkpoints.verify import AT_ONCE
 from rung.runner.files.fingerprint import local_entry
 from rung.runner.launch.submit import cancel, retry
 from tests.support.pretend import Build, World, worlds
@@ -222,8 +223,10 @@ def test_verdicts_are_kept_when_a_later_step_of_the_search_fails(build: Build) -
     job = world.submit("a", *BOTH, **SOON)
     world.until(lambda: world.is_running(job))
     ampere = world.engine("ampere")
-    ampere.save(f"{job}/1", 5, 10)
-    ampere.verdicts["step_10.pt"]["verdict"] = "poisoned"
+    ampere.save(f"{job}/1", *range(1, AT_ONCE + 3))
+    newest = [f"step_{step}.pt" for step in range(3, AT_ONCE + 3)]
+    for name in newest:
+        ampere.verdicts[name]["verdict"] = "poisoned"
     world.turn(3)
     ampere.lose(f"{job}/1")
     run = ampere.run
@@ -235,8 +238,9 @@ def test_verdicts_are_kept_when_a_later_step_of_the_search_fails(build: Build) -
 
     ampere.run = run_then_go_away
     world.until(lambda: "waits for ampere" in world.job(job).reason)
-    assert {verdict.verdict for verdict in world.store.verdicts(job).values()} == {"healthy", "poisoned"}
+    assert [verdict.verdict for verdict in world.store.verdicts(job).values()] == ["poisoned"] * AT_ONCE
     ampere.away, ampere.run, ampere.calls = False, run, []
     world.until(lambda: len(world.store.attempts(job)) == 2)
-    assert world.last(job).resumed_from == "step_5.pt"
-    assert "run" not in [what for what, _ in ampere.calls], "no file is opened again"
+    assert world.last(job).resumed_from == "step_2.pt"
+    (opened,) = [name for what, name in ampere.calls if what == "run"]
+    assert "step_2.pt" in opened and not any(name in opened for name in newest), "no file is opened again"

@@ -91,6 +91,8 @@ class ScriptedEngine:
             raise record
         return record
 
+    def remove_network(self, name: str) -> None: ...
+
     def finalize(self, name: str, paths: AttemptPaths, state: Any) -> Any:
         end = outcome(state, self.read_record(paths))
         self.states.pop(name, None)

@@ -51,10 +51,13 @@ class Completion:
         """Write the outcome of an attempt whose log is complete here, and remove its container."""
         end = outcome(state, self.read_record(paths))
         self.api.remove(name)
-        self.networks.remove(name)
         self.remove_secrets(paths)
         write_done(paths, end)
         return end
+
+    def remove_network(self, name: str) -> None:
+        """Remove the network of an attempt whose end is written; the next controller does what is left of that."""
+        self.networks.remove(name)
 
     def remove_secrets(self, paths: AttemptPaths) -> None:
         folder = secrets_folder(self.store_id, paths.job_id, paths.number)

@@ -270,6 +270,8 @@ class LogFollower:
         with self._changed:
             followed.observation, followed.finalized = end, True
             self._changed.notify_all()
+        # Only now: a relaunch need not wait for it.
+        self._completion.remove_network(followed.name)
 
     def _guarded(self, followed: FollowedAttempt, act: Callable[[FollowedAttempt], None]) -> None:
         """Do something for one attempt; when that fails, show it as its reason and try again later."""

@@ -86,12 +86,13 @@ class Probe:
         try:
             self._api.create(name, {**config, "Labels": {**config["Labels"], **_labels(timeout)}})
             self._api.start(name)
-            return self._result(name, timeout, size)
-        finally:
-            # It is killed if it still runs. If that fails, the answer counts all the same, and the sweep removes it.
-            with contextlib.suppress(EngineError, HostError):
-                self._api.remove(name)
-            _IN_USE.pop(name, None)
+            answer = self._result(name, timeout, size)
+        except BaseException:
+            self._remove(name)
+            raise
+        # It has ended, and a relaunch goes on with its answer: nobody waits until it is gone.
+        threading.Thread(target=self._remove, args=(name,), daemon=True).start()
+        return answer
 
     def _result(self, name: str, timeout: float, size: int) -> tuple[int, str, str]:
         """Return how a container ended. It runs on while the connection is broken, so it is asked again for a while."""
@@ -122,14 +123,16 @@ class Probe:
         """Remove what this process still uses; a host that does not answer now is left to the sweep."""
         names = [name for name, user in list(_IN_USE.items()) if user is self]
         if names:
-            removing = threading.Thread(target=self._remove_all, args=(names,), daemon=True)
+            removing = threading.Thread(target=self._remove, args=names, daemon=True)
             removing.start()
             removing.join(CLOSE_SECONDS)
 
-    def _remove_all(self, names: Iterable[str]) -> None:
+    def _remove(self, *names: str) -> None:
+        """Remove containers; one that still runs is killed. What this cannot remove is left to the sweep."""
         for name in names:
             with contextlib.suppress(EngineError, HostError):
                 self._api.remove(name)
+            _IN_USE.pop(name, None)
 
     # Leftovers
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rung.recovery.detect.detector import Detector
 from rung.runner.checkpoints.verify import verify_enough
 from rung.runner.files.log_file import read_lines
@@ -40,7 +42,8 @@ def test_a_checkpoint_that_a_full_disk_cut_short_is_not_resumed_from(attempts: A
     assert fault.kind == "infra_fault"
     names = {entry.name: entry for entry in attempts.engine.list_files(request, PATTERN)}
     assert set(names) == {"step_100.pt", "step_200.pt"}
-    verdicts = dict(verify_enough(attempts.engine, request, PATTERN, [], None, {}))
+    listing = partial(attempts.engine.list_files, request, PATTERN)
+    verdicts = dict(verify_enough(attempts.engine, request, listing, [], None, {}))
     found = {name: verdicts[entry.fingerprint].verdict for name, entry in names.items()}
     assert found == {"step_100.pt": "healthy", "step_200.pt": "truncated"}
-    assert attempts.containers() == []
+    attempts.wait(lambda: attempts.containers() == [], "all containers are gone")

@@ -138,4 +138,4 @@ def test_the_kernels_of_an_image_without_the_label_are_read_from_its_torch(attem
     assert "has kernels only for sm_75 compute_90" in str(attempts.engine.incompatibility(image, P100))
     # A real torch without CUDA kernels.
     assert attempts.engine.images._ask_torch(attempts.fleet.images["train-cpu"]) == ()
-    assert attempts.containers() == []
+    attempts.wait(lambda: attempts.containers() == [], "all containers are gone")

@@ -6,12 +6,13 @@ from functools import reduce
 from itertools import islice, pairwise
 from statistics import mean
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rung.recovery.logs.reading import Reading
 from rung.recovery.series.point import Extremes, Row
-from rung.recovery.series.thinning import ROWS_PER_LEVEL, Series, count_of_row, thinned
+from rung.recovery.series.thinning import ROWS_PER_LEVEL, Series, count_of_row, readings_of, thinned
 
 losses = st.lists(st.floats(allow_infinity=True) | st.floats(0, 5), max_size=700)
 
@@ -100,3 +101,10 @@ def test_a_reading_without_a_number_for_a_curve_adds_nothing():
     series.add(2, Reading(loss=1.0, throughput={"ms/it": 250.0}))
     (point,) = series.points()
     assert (point.step, point.loss, point.speed) == (2, 1.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    "rows", [0, 1, ROWS_PER_LEVEL - 1, ROWS_PER_LEVEL, 3 * ROWS_PER_LEVEL + 7, 60 * ROWS_PER_LEVEL]
+)
+def test_the_readings_of_many_rows_are_those_of_each(rows: int) -> None:
+    assert readings_of(rows) == sum(count_of_row(index) for index in range(rows))

@@ -14,7 +14,7 @@ from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
 from rung.jobs.model.state import JobState
 from rung.jobs.spec.job_spec import JobSpec
-from rung.runner.checkpoints.set_aside import Query, files_to_set_aside, move_aside
+from rung.runner.checkpoints.set_aside import Query, files_to_set_aside, is_new_folder, move_aside
 from rung.runner.engines.process import ProcessEngine
 from rung.runner.seams.engine import FileEntry, Request
 from tests.support.pretend import World
@@ -104,6 +104,17 @@ def test_where_nothing_can_have_been_moved_before_only_the_folder_itself_is_list
     assert listed == [request_.checkpoint_dir]
     move_aside(engine, request_, query)
     assert len(listed) == 3, "files that an earlier controller has moved are found again"
+
+
+@pytest.mark.parametrize(
+    ("residence", "folder", "is_new"),
+    [(2, "checkpoints", True), (1, "checkpoints", False), (2, "/data/ckpt", False), (2, "../elsewhere", False)],
+)
+def test_the_first_attempt_in_a_residence_has_an_empty_folder_if_that_is_the_jobs_own(
+    residence: int, folder: str, is_new: bool
+) -> None:
+    query = a_query(None, None, dir=folder)
+    assert is_new_folder(replace(query, attempt=replace(query.attempt, residence=residence))) is is_new
 
 
 @pytest.mark.parametrize("folder", ["/data/ckpt", "../elsewhere"])

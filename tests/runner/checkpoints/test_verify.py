@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ from rung.jobs.model.errors import EngineError, RunCutShort
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.knobs import Knobs
 from rung.jobs.model.paths import AttemptPaths
+from rung.recovery.decide.checkpoint_choice import Checkpoint
 from rung.runner.checkpoints.verify import (
     AT_ONCE,
     TRIES,
+    NewVerdict,
     checkpoint_of,
     keep_all,
     python_of,
@@ -27,7 +29,7 @@ from rung.runner.checkpoints.verify import (
     verify_files,
 )
 from rung.runner.engines.process import ProcessEngine
-from rung.runner.seams.engine import Container, Request
+from rung.runner.seams.engine import Container, Engine, Request
 
 PATTERN = "step_*.pt"
 
@@ -69,6 +71,13 @@ def healthy(step: int) -> dict[str, Any]:
     return {"verdict": "healthy", "step": step, "detail": ""}
 
 
+def enough(
+    engine: Engine, request: Request, pattern: str, *known: Any
+) -> Generator[NewVerdict, None, list[Checkpoint]]:
+    """Verify enough of a folder that is listed anew each time."""
+    return verify_enough(engine, request, lambda: engine.list_files(request, pattern), *known)
+
+
 def attempt(fault: Fault | None = None) -> list[Attempt]:
     return [Attempt("a-1", 1, "h", Knobs(), None, "", fault=fault)]
 
@@ -78,7 +87,7 @@ def test_the_newest_is_verified_first_and_a_healthy_one_ends_the_search(request_
     engine = Asked(
         {"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": "w is nan"}, "step_200.pt": healthy(200)}
     )
-    verdicts = dict(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
+    verdicts = dict(enough(engine, request_, PATTERN, attempt(), None, {}))
     assert engine.asked == [["step_300.pt", "step_200.pt", "step_100.pt"]]
     assert {name.partition(":")[0]: verdict.verdict for name, verdict in verdicts.items()} == {
         "step_300.pt": "poisoned", "step_200.pt": "healthy",
@@ -91,7 +100,7 @@ def test_a_file_with_a_verdict_is_not_verified_again(request_: Request) -> None:
         entry.fingerprint: CheckpointVerdict("healthy", 200) for entry in Asked({}).list_files(request_, "step_200*")
     }
     engine = Asked({})
-    assert dict(verify_enough(engine, request_, PATTERN, attempt(), None, known)) == {}
+    assert dict(enough(engine, request_, PATTERN, attempt(), None, known)) == {}
     assert engine.asked == []
 
 
@@ -101,16 +110,16 @@ def test_newer_files_are_verified_although_an_older_one_is_known_to_be_healthy(r
         entry.fingerprint: CheckpointVerdict("healthy", 100) for entry in Asked({}).list_files(request_, "step_100*")
     }
     engine = Asked({"step_300.pt": {"verdict": "poisoned", "step": 300, "detail": ""}, "step_200.pt": healthy(200)})
-    dict(verify_enough(engine, request_, PATTERN, attempt(), None, known))
+    dict(enough(engine, request_, PATTERN, attempt(), None, known))
     assert engine.asked == [["step_300.pt", "step_200.pt"]]
 
 
 def test_a_file_that_was_overwritten_is_verified_again(request_: Request) -> None:
     checkpoints(request_, 100)
-    first = dict(verify_enough(Asked({"step_100.pt": healthy(100)}), request_, PATTERN, attempt(), None, {}))
+    first = dict(enough(Asked({"step_100.pt": healthy(100)}), request_, PATTERN, attempt(), None, {}))
     (request_.checkpoint_dir / "step_100.pt").write_bytes(b"other")
     engine = Asked({"step_100.pt": {"verdict": "corrupt", "step": None, "detail": "torn"}})
-    second = dict(verify_enough(engine, request_, PATTERN, attempt(), None, first))
+    second = dict(enough(engine, request_, PATTERN, attempt(), None, first))
     assert [verdict.verdict for verdict in second.values()] == ["corrupt"]
 
 
@@ -118,7 +127,7 @@ def test_files_at_or_after_the_fault_are_not_opened(request_: Request) -> None:
     checkpoints(request_, 100, 200, 300)
     engine = Asked({"step_100.pt": healthy(100)})
     fault = Fault(FaultKind.NAN_LOSS, "nan", step=200)
-    dict(verify_enough(engine, request_, PATTERN, attempt(fault), 200, {}))
+    dict(enough(engine, request_, PATTERN, attempt(fault), 200, {}))
     assert engine.asked == [["step_100.pt"]]
 
 
@@ -127,7 +136,7 @@ def test_many_files_share_a_call_and_all_are_verified_until_one_is_healthy(reque
     checkpoints(request_, *steps)
     bad = {f"step_{step}.pt": {"verdict": "poisoned", "step": step, "detail": ""} for step in steps}
     engine = Asked({**bad, "step_1.pt": healthy(1)})
-    verdicts = dict(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
+    verdicts = dict(enough(engine, request_, PATTERN, attempt(), None, {}))
     assert [len(names) for names in engine.asked] == [AT_ONCE, AT_ONCE, 2]
     assert len(verdicts) == len(steps)
 
@@ -144,7 +153,7 @@ def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_the_reaso
     request_: Request, engine: Asked, detail: str
 ) -> None:
     checkpoints(request_, 100)
-    verdicts = dict(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
+    verdicts = dict(enough(engine, request_, PATTERN, attempt(), None, {}))
     assert list(verdicts.values()) == [CheckpointVerdict("unverified", detail=detail)]
     assert len(engine.asked) == 1
 
@@ -152,7 +161,7 @@ def test_a_python_that_reports_nothing_leaves_the_file_unverified_with_the_reaso
 def test_a_python_that_cannot_be_run_leaves_the_file_unverified(request_: Request) -> None:
     checkpoints(request_, 100)
     gone = Request(**{**vars(request_), "argv": ("/nowhere/python3", "x")})
-    (verdict,) = dict(verify_enough(ProcessEngine(), gone, PATTERN, attempt(), None, {})).values()
+    (verdict,) = dict(enough(ProcessEngine(), gone, PATTERN, attempt(), None, {})).values()
     assert verdict.verdict == "unverified"
     assert "could not be run" in verdict.detail
 
@@ -162,7 +171,7 @@ def test_a_check_on_a_host_that_was_killed_has_not_answered(request_: Request, c
     checkpoints(request_, 100)
     there = replace(request_, container=Container("train@sha256:0"))
     with pytest.raises(EngineError, match=f"was killed there .exit code {code}."):
-        dict(verify_enough(Asked({}, code=code), there, PATTERN, attempt(), None, {}))
+        dict(enough(Asked({}, code=code), there, PATTERN, attempt(), None, {}))
 
 
 class Hungry(Asked):
@@ -188,8 +197,7 @@ def test_a_check_that_runs_out_of_memory_is_tried_again_and_an_older_smaller_fil
     checkpoints(request_, 50, 290, 300)
     engine = Hungry({"step_50.pt": healthy(50)}, ["step_300.pt", "step_290.pt"])
     verdicts = {
-        name.partition(":")[0]: verdict
-        for name, verdict in verify_enough(engine, request_, PATTERN, attempt(), None, {})
+        name.partition(":")[0]: verdict for name, verdict in enough(engine, request_, PATTERN, attempt(), None, {})
     }
     # The one that is as large is not tried; the small one is.
     assert engine.asked == [["step_300.pt", "step_290.pt", "step_50.pt"]] * TRIES + [["step_50.pt"]]
@@ -200,7 +208,7 @@ def test_a_check_that_runs_out_of_memory_is_tried_again_and_an_older_smaller_fil
 def test_what_a_check_reported_before_it_ran_out_of_memory_counts(request_: Request) -> None:
     checkpoints(request_, 290, 300)
     engine = Hungry({"step_300.pt": healthy(300)}, ["step_290.pt"])
-    verdicts = list(verify_enough(engine, request_, PATTERN, attempt(), None, {}))
+    verdicts = list(enough(engine, request_, PATTERN, attempt(), None, {}))
     assert [(name.partition(":")[0], verdict.verdict) for name, verdict in verdicts] == [("step_300.pt", "healthy")]
 
 
@@ -220,10 +228,10 @@ def test_all_checkpoints_are_returned_with_what_is_known_by_then_and_listed_no_m
         engine, "list_files", lambda asked, pattern: (listed.append(pattern), listing(asked, pattern))[1]
     )
     verdicts: dict[str, CheckpointVerdict] = {}
-    found = keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, {}), lambda new: verdicts.update([new]))
+    found = keep_all(enough(engine, request_, PATTERN, attempt(), None, {}), lambda new: verdicts.update([new]))
     assert {each.name: each.verdict for each in found} == {"step_100.pt": None, "step_200.pt": "healthy"}
     assert len(verdicts) == 1 and len(listed) == 2, "once before the file was opened, and once after that"
-    again = keep_all(verify_enough(engine, request_, PATTERN, attempt(), None, verdicts), lambda new: None)
+    again = keep_all(enough(engine, request_, PATTERN, attempt(), None, verdicts), lambda new: None)
     assert again == found and len(listed) == 3
 
 
@@ -231,12 +239,12 @@ def test_a_hostile_answer_is_cleaned_and_names_no_other_file(request_: Request) 
     checkpoints(request_, 100)
     other = json.dumps({"path": "/etc/passwd", "verdict": "healthy", "step": 1, "detail": ""})
     evil = {"verdict": "healthy", "step": "5; rm", "detail": "\x1b[2Jfine"}
-    verdicts = dict(verify_enough(Asked({"step_100.pt": evil}, output=other), request_, PATTERN, attempt(), None, {}))
+    verdicts = dict(enough(Asked({"step_100.pt": evil}, output=other), request_, PATTERN, attempt(), None, {}))
     assert list(verdicts.values()) == [CheckpointVerdict("healthy", detail="fine")]
 
 
 def test_no_checkpoint_means_nothing_to_verify(request_: Request) -> None:
-    assert dict(verify_enough(Asked({}), request_, PATTERN, attempt(), None, {})) == {}
+    assert dict(enough(Asked({}), request_, PATTERN, attempt(), None, {})) == {}
 
 
 def test_the_step_inside_the_file_counts_and_the_name_only_until_then(request_: Request) -> None:
@@ -268,7 +276,7 @@ def test_the_step_from_the_jobs_log_counts_most_and_an_epoch_is_no_step(request_
 def test_a_folder_is_verified_like_a_file(request_: Request) -> None:
     (request_.checkpoint_dir / "checkpoint-5").mkdir(parents=True)
     engine = Asked({"checkpoint-5": healthy(5)})
-    assert len(dict(verify_enough(engine, request_, "checkpoint-*", attempt(), None, {}))) == 1
+    assert len(dict(enough(engine, request_, "checkpoint-*", attempt(), None, {}))) == 1
     assert engine.asked == [["checkpoint-5"]]
 
 

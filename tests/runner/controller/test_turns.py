@@ -164,7 +164,7 @@ def test_the_more_attempts_there_are_the_fewer_glances_there_are(build: Build, m
     job = running_here(world)
     looks: list[int] = []
     look = Glance.look
-    monkeypatch.setattr(Glance, "look", lambda self: (looks.append(len(self)), look(self))[1])
+    monkeypatch.setattr(Glance, "look", lambda self, *only: (looks.append(len(self)), look(self, *only))[1])
     world.turn(10)
     often = len(looks)
     monkeypatch.setattr(controller, "GLANCE_SECONDS_EACH", 5.0)
@@ -214,3 +214,29 @@ def test_many_jobs_at_once_are_placed_in_several_turns(build: Build, monkeypatch
         assert len(placed) < 50
     assert max(placed) == 2, "two of them take longer than the time for placing"
     world.until(lambda: all(world.is_running(job) for job in jobs))
+
+
+def test_the_end_of_a_run_that_is_being_stopped_is_seen_at_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, waits = build(ampere=["A100"]), list[float]()
+    ampere, agenda = world.engine("ampere"), world.controller._agenda
+    monkeypatch.setattr(agenda, "wait", waits.append)
+    job = world.submit("a", "A100", **JOB)
+    world.until(lambda: world.is_running(job))
+    world.controller.wait()
+    ampere.stop = lambda paths, *, force: None  # type: ignore[method-assign]
+    ampere.append_log(f"{job}/1", NAN)
+    world.until(lambda: world.job(job).state is JobState.STOPPING)
+    for _ in range(3):  # its engine has been asked
+        world.controller.turn()
+        finish(world.controller._context.tasks._tasks.values())
+    world.controller.wait()
+    assert waits == [TURN_SECONDS, controller.STOPPING_SECONDS]
+    before = len(ampere.calls)
+    world.pass_time(controller.STOPPING_SECONDS)
+    world.controller.turn()
+    assert len(ampere.calls) == before, "nothing shows that it has ended"
+    ampere.requests[f"{job}/1"].paths.done.touch()
+    world.pass_time(controller.STOPPING_SECONDS)
+    world.controller.turn()
+    finish(world.controller._context.tasks._tasks.values())
+    assert [what for what, _ in ampere.calls[before:]] == ["observe"]

@@ -248,3 +248,20 @@ def test_the_end_of_a_log_is_read_even_behind_a_file_that_is_too_short(tmp_path)
     watch.read_to_end()
     assert watch.offset == 400 + len(b"step 20 loss 0.5\n")
     assert watch.detector.progress.step == 20
+
+
+def test_little_of_a_slow_log_comes_after_its_cursor(tmp_path):
+    """What comes after it, each new controller reads again before it attends to the job."""
+    now, paths, line = [0.0], attempt_paths(tmp_path), b"step 1 loss 1.5 lr 1e-4 grad_norm 1.0\n"
+    append(paths, (b"words " * 60 + b"\n") * 4000)
+    watch = new_watch(paths)
+    watch._steady = lambda: now[0]
+    watch.read_to_end()
+    watch.keep_cursor()
+    behind = []
+    for _ in range(200):
+        append(paths, line * 25)
+        now[0] += 5
+        watch.read()
+        behind.append(watch.offset - read_cursor(paths.log, watch._settings).place.offset)
+    assert max(behind) <= 17 * 1024 and 10 <= behind.count(0) <= 13, "each takes as long as reading 4 kB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ class Scripted:
 
     def read_record(self, paths: AttemptPaths) -> Record:
         return self.left
+
+    def remove_network(self, name: str) -> None: ...
 
     def finalize(self, name: str, paths: AttemptPaths, state: Any) -> Any:
         end = outcome(state, self.left)
@@ -187,3 +190,15 @@ def test_an_invalidated_observation_is_not_returned_again(
     engine.state = {"Status": "running"}
     follower.invalidate(NAME, paths)
     assert follower.observation(NAME, paths).presence is Presence.RUNNING
+
+
+def test_the_network_is_removed_when_the_end_is_known_already(
+    engine: Scripted, follower: LogFollower, paths: AttemptPaths, wait_until: Wait
+) -> None:
+    engine.state, engine.left = {"Status": "exited", "ExitCode": 0}, Record(True, 0, 1.0)
+    engine.logs = [HEAD + line(1) + LAST]
+    let_go, removed = threading.Event(), list[tuple[str, bool]]()
+    engine.remove_network = lambda name: removed.append((name, let_go.wait(10)))  # type: ignore[method-assign]
+    wait_until(lambda: follower.observation(NAME, paths).presence is Presence.ENDED)
+    let_go.set()
+    wait_until(lambda: removed == [(NAME, True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rung.runner.engines.docker import probe as probe_module
 from rung.runner.engines.docker.probe import LIMIT_LABEL, MADE_LABEL, OWNER_LABEL, Probe, is_gone, this_process
 from rung.runner.engines.on_host.layout import HostLayout, RemoteUser
 from rung.runner.seams.engine import Container, Request
+from tests import pace
 
 STORE = "0123456789ab"
 USER = RemoteUser("/home/rung", 1000, 1000)
@@ -121,7 +123,22 @@ def test_a_container_carries_its_store_owner_limit_and_time_and_is_removed(
     (labels,) = seen
     assert labels["rung.store"] == STORE and labels[OWNER_LABEL] == this_process() and labels[LIMIT_LABEL] == "900"
     assert labels[MADE_LABEL].endswith("+00:00")
-    assert api.there == {}
+    pace.until(lambda: api.there == {}, 10)
+
+
+def test_an_answer_does_not_wait_until_its_container_is_removed(probe: Probe, api: FakeApi, request_: Request) -> None:
+    answered, removed, remove = threading.Event(), list[bool](), api.remove
+
+    def slow(name: str) -> None:
+        removed.append(answered.wait(10))
+        remove(name)
+
+    api.remove = slow  # type: ignore[method-assign]
+    assert probe.in_attempt(["python"], request_, 900.0) == (0, "fine", "")
+    assert probe.sweep() == 0, "it is still in use"
+    answered.set()
+    pace.until(lambda: api.there == {}, 10)
+    assert removed == [True]
 
 
 @pytest.mark.parametrize("broken", ["create", "start"])
@@ -148,6 +165,7 @@ def test_an_answer_counts_although_its_container_could_not_be_removed(
 ) -> None:
     api.broken = ["remove"]
     assert probe.in_attempt(["python"], request_, 900.0) == (0, "fine", "")
+    pace.until(lambda: not probe_module._IN_USE, 10)
     assert probe.sweep() == 1
 
 
