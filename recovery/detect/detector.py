@@ -19,7 +19,7 @@ from rung.recovery.detect.quoted_loss import quotes_bad_loss
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 from rung.recovery.logs.unwrap import Unwrapper
 from rung.recovery.monitors.fault_groups import BAD_SCALE, BAD_VALUE, HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
@@ -40,7 +40,7 @@ _K = FaultKind
 class Detector:
     """Follows one attempt's log and knows, at any line, the fault to act on and the progress.
 
-    `on_numbers` is given every reading of the training with its step.
+    `on_numbers` is given every reading of the training with its step, and `on_readings` many in a row at once.
     """
 
     def __init__(
@@ -50,8 +50,9 @@ class Detector:
         killed: FaultKind = _K.OOM,
         warns_after: int = 0,
         on_numbers: Callable[[int, Reading], None] | None = None,
+        on_readings: Callable[[Readings], None] | None = None,
     ) -> None:
-        self._on_numbers = on_numbers
+        self._on_numbers, self._on_readings = on_numbers, on_readings
         self._killed = killed  # what a line means that only says that a process was killed
         self._rules, self._warning = Rules(rules), warning
         self._progress = ProgressTracker()
@@ -59,7 +60,8 @@ class Detector:
         self._builder = FaultBuilder()
         self._numbers = NumericFaults(warning, self._candidates, self._builder, warns_after)
         self._unwrapper = Unwrapper()
-        self._read_alone = KnownLines().read
+        self._known = KnownLines()
+        self._read_alone = self._known.read
         self._reader = LineReader(self._read_alone)
         self._unread = UnreadNumbers()
         self._tail = Tail()
@@ -68,7 +70,8 @@ class Detector:
     def outside(self) -> dict[str, object]:
         """Return what is no part of the state of reading, by name: settings, who takes the numbers, known shapes."""
         settings = {"rules": self._rules, "warning": self._warning}
-        return {**settings, "on_numbers": self._on_numbers, "read_alone": self._read_alone}
+        known = {"known": self._known, "read_alone": self._read_alone}
+        return {**settings, **known, "on_numbers": self._on_numbers, "on_readings": self._on_readings}
 
     @property
     def history(self) -> LossHistory:
@@ -151,6 +154,45 @@ class Detector:
             self._last_exception.follow(text)
         reading = self._unread.add_to(self._reader.read(text), text)
         return self._quoted_loss(text) if reading is None else self._take_reading(reading)
+
+    def templates(self, block: bytes) -> list[str]:
+        """Return what each line of a block of ASCII has in common with those like it; "": it must be fed by itself."""
+        return self._known.templates(block)
+
+    def feed_alike(self, number: int, texts: Sequence[str]) -> int:
+        """Take lines of one template as long as they bring nothing new; return how many these are.
+
+        `number`: that of the first line. It comes to the same as feeding the numbers of each.
+        """
+        readings = self._quiet_readings(texts)
+        count = self._numbers.take_quiet(readings) if readings is not None else 0
+        if readings is None or not count:
+            return 0
+        readings = readings.up_to(count)
+        self._known.recalled += count
+        self._tail.remember_all(number, texts[:count])
+        self._builder.line = self._builder.number_line = Line(number + count - 1, texts[count - 1])
+        self._builder.step = readings.steps[-1]
+        self._progress.take(readings)
+        if self._on_readings is not None:
+            self._on_readings(readings)
+        return count
+
+    def _quiet_readings(self, texts: Sequence[str]) -> Readings | None:
+        """Return the readings of lines alike; None where they, or the lines before them, may show anything."""
+        is_one_by_one = self._on_numbers is not None and self._on_readings is None
+        if is_one_by_one or self.needs_full_line or self._last_exception.fault is not None:
+            return None
+        if self._tail.unknown_exception or self._candidates.by_kind or not self._unread.adds_nothing:
+            return None
+        readings = self._known.read_alike(texts)
+        if readings is None or not (readings.first.is_record or self._reader.reads_each_alone):
+            return None
+        steps = self._progress.steps_of(readings)
+        if steps is None:
+            return None
+        readings = readings._replace(steps=steps)
+        return readings if self._numbers.is_quiet(readings) else None
 
     def finish(self) -> list[Fault]:
         """Return the faults that only the end of the log decides."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from stat import S_ISREG
 
 from rung.jobs.model.paths import AttemptPaths
-from rung.recovery.logs.reading import Reading
-from rung.recovery.series.point import Row, numbers_of
+from rung.recovery.logs.reading import Reading, Readings
+from rung.recovery.series.point import Row, columns_of, numbers_of
 from rung.recovery.series.thinning import Thinner, count_of_row
 from rung.runner.files.log_file import is_complete
 from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, lines_of, parse, parse_more
@@ -112,6 +112,16 @@ class SeriesWriter:
         row = self._thinner.add(step, numbers)
         if row is not None:
             self._waiting.append(row)
+
+    def add_many(self, readings: Readings) -> None:
+        """Take readings in a row, as `add` does one by one."""
+        if self.note:
+            return
+        if self._skip or self._after >= 0 or self._thinner is None:
+            for step, row in zip(readings.steps, readings.rows, strict=True):
+                self.add(step, readings.read(row))
+            return
+        self._waiting += self._thinner.add_many(readings.steps, columns_of(readings))
 
     def write(self, *, live: bool) -> None:
         """Write the rows that are complete. `live`: their readings have just come, so the time is theirs."""
