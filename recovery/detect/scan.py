@@ -1,7 +1,8 @@
 """Reads a log as it grows: bytes in, faults out, in constant memory.
 
 The prefilter searches a block of whole lines at once. A line with a hit goes to the detector in full; of any other
-line only the numbers are read, and those of lines that are alike at once. How the bytes are cut into chunks never changes the result.
+line only the numbers are read, and those of lines that are alike at once. How the bytes are cut into chunks never
+changes the result.
 A part of a log that grows faster than it can be read so is skimmed (skim.py): messages are found in all of it, and most
 numbers are left out.
 """
@@ -14,9 +15,9 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
-from rung.recovery.detect.segments import Segments, runs
 from rung.recovery.detect.skim import Skimmer
 from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
+from rung.recovery.logs.segments import Segments, runs
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
 AFTER_HIT = 8
@@ -124,16 +125,16 @@ class Scan:
         """Return where lines in a row of one template begin and end."""
         if not segments.is_plain:
             return ()
-        templates = self.detector.templates(block)
+        templates = self.detector.alike.templates(block)
         for hit in hits:
             templates[hit] = ""
         return runs(templates, FEWEST_ALIKE)
 
     def _take_alike(self, segments: Segments, at: int, end: int, found: list[Fault]) -> int:
         """Take lines of one template, as many at once as bring nothing new; return where they end."""
-        texts, number, single = segments.texts, segments.numbers[0], FEWEST_ALIKE
+        detector, texts, number, single = self.detector, segments.texts, segments.numbers[0], FEWEST_ALIKE
         while end - at >= FEWEST_ALIKE:
-            taken = self.detector.feed_alike(number + at, texts[at:end])
+            taken = 0 if detector.needs_full_line else detector.alike.feed(number + at, texts[at:end])
             # What is new may last for a while.
             single, at = FEWEST_ALIKE if taken else 2 * single, at + taken
             stop = min(end, at + single)
@@ -150,7 +151,8 @@ class Scan:
         for place in range(at, end):
             if whole or place in hits:
                 # An empty line ends a traceback; an empty state of a bar is none.
-                found += detector.feed(Line(numbers[place], texts[place])) if sizes[place] or segments.is_empty_line(place) else ()
+                is_line = sizes[place] or segments.is_empty_line(place)
+                found += detector.feed(Line(numbers[place], texts[place])) if is_line else ()
                 whole = detector.needs_full_line
             elif sizes[place]:
                 found += detector.feed_numbers(Line(numbers[place], texts[place]))

@@ -72,7 +72,7 @@ class Reading(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """The readings of lines in a row that differ only in finite numbers, as columns; None: the lines have no such number.
+    """The readings of lines in a row that differ only in finite numbers, as columns; None: they have no such number.
 
     The steps only go up, and scale and epoch are the same in all of them.
     """

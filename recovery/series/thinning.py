@@ -71,13 +71,15 @@ class Thinner:
         at = 0
         while at < len(steps):
             if self._wanted == 1:
-                numbers = tuple([column and column[at] for column in columns])
+                numbers = tuple([None if column is None else column[at] for column in columns])
                 rows.append(row_of_one(steps[at], numbers))
                 self._last_step, end = steps[at], at + 1
                 self._complete_row()
             else:
                 end = min(len(steps), at + self._wanted - self._readings)
-                rows += self._add_part(steps[at:end], [column and column[at:end] for column in columns])
+                rows += self._add_part(
+                    steps[at:end], [None if column is None else column[at:end] for column in columns]
+                )
             at = end
         return rows
 

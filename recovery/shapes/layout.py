@@ -38,14 +38,15 @@ def layout_of(text: str, plan: Plan | None, count: int) -> Layout | None:
         return _place(getattr(one, name), getattr(other, name), count)
 
     step, loss, lr, norm = (place_of(name) for name in ("step", "loss", "lr", "grad_norm"))
-    terms = [place for name in one.loss_terms if (place := _place(one.values[name], other.values[name], count)) is not None]
+    found = [_place(one.values[name], other.values[name], count) for name in one.loss_terms]
+    terms = tuple(place for place in found if place is not None)
     # A number that stands in the text, as NaN does, has no place.
-    is_clear = len(terms) == len(one.loss_terms) and (norm is not None or one.grad_norm is None)
+    is_clear = len(terms) == len(found) and (norm is not None or one.grad_norm is None)
     is_clear = is_clear and (lr is not None or one.lr is None or math.isfinite(one.lr))
     if step is None or loss is None or not is_clear:
         return None
     same = tuple(place for name in ("scale", "epoch") if (place := place_of(name)) is not None)
-    return Layout((printed(one), printed(other)), count, step, loss, lr, norm, same, tuple(terms))
+    return Layout((printed(one), printed(other)), count, step, loss, lr, norm, same, terms)
 
 
 def _is_training_step(reading: Reading) -> bool:
