@@ -123,7 +123,7 @@ class Scan:
 
     def _alike(self, block: bytes, segments: Segments, hits: Set[int]) -> Iterable[tuple[int, int]]:
         """Return where lines in a row of one template begin and end."""
-        if not segments.is_plain:
+        if not segments.is_plain or len(segments.texts) <= FEWEST_ALIKE:
             return ()
         templates = self.detector.alike.templates(block)
         for hit in hits:

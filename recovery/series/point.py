@@ -132,8 +132,11 @@ def widened(found: Extremes | None, steps: Sequence[int], values: Sequence[float
     """Return the extremes of values so far and of these later ones, which are finite."""
     low, high = min(values), max(values)
     if found is None:
-        (first, low), (last, high) = sorted(((values.index(low), low), (values.index(high), high)))
-        return _new(Extremes, (steps[first], low, steps[last], high))
+        if low == high:
+            return single(steps[0], values[0])
+        first, last = values.index(low), values.index(high)
+        both = (steps[first], low, steps[last], high) if first < last else (steps[last], high, steps[first], low)
+        return _new(Extremes, both)
     if (found[1] <= low and high <= found[3]) or (found[3] <= low and high <= found[1]):
         return found
     for step, value in zip(steps, values, strict=True):

@@ -45,7 +45,8 @@ class SeriesWriter:
     """Takes the readings of one attempt and writes their rows, a few at a time. `note`: why it was given up."""
 
     def __init__(self, paths: AttemptPaths, now: Callable[[], float]) -> None:
-        self._paths, self._now = paths, now
+        # A path is joined anew each time that it is asked for, and this file is written to with nearly every read.
+        self._paths, self._file, self._now = paths, str(paths.series), now
         self._thinner: Thinner | None = None
         # Readings that are in the file already; the steps up to this one are, where the log is not complete any more.
         self._skip, self._after = 0, -1
@@ -146,7 +147,7 @@ class SeriesWriter:
         self.write(live=live)
 
     def _append(self, data: bytes) -> None:
-        file = os.open(self._paths.series, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, PRIVATE)
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, PRIVATE)
         try:
             written = os.write(file, data)
         finally:
