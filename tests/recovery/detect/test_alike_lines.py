@@ -20,7 +20,7 @@ BAD = ("nan", "inf", "0.0", "1e9", "1e300", "-2.5")
 OTHER = (
     *("", "saved", "RuntimeError: no", "eval: step 100 val_loss 2.345", "[rank1]: loss 3.0", "\u00e9 loss 1.0"),
     *("10%\r20%\r", "50/700 [00:01<00:02, 3.00it/s, loss=2.0]", "step,loss,lr", "rung| course number=2"),
-    'Traceback (most recent call last):\n  File "x.py", line 3, in f\n    x=1\nValueError: bad',
+    'Traceback (most recent call last):\n  File "x.py", line 3, in f\n    x=1\nValueError: bad\nretrying\nonce',
     *(
         "Gradient overflow. Skipping step, reducing loss scale to 16384.0",
         "rung| knobs clip=1.0",
@@ -123,3 +123,18 @@ def test_readings_are_given_one_by_one_to_who_takes_no_more() -> None:
     scan.feed(data)
     scan.finish()
     assert taken == [(n, round(2 + n % 7 / 10, 4)) for n in range(100, 900)]
+
+
+@pytest.mark.parametrize("warning", [EarlyWarning(), None])
+def test_steps_that_begin_again_with_an_epoch_are_counted_on(
+    monkeypatch: pytest.MonkeyPatch, warning: EarlyWarning | None
+) -> None:
+    found = []
+    for fewest in (4, 1 << 40):
+        monkeypatch.setattr("rung.recovery.detect.scan.FEWEST_ALIKE", fewest)
+        scan = Scan(Detector((), warning))
+        for epoch in range(4):
+            lines = [f"epoch {epoch} step {n} loss {2 + n % 7 / 10:.4f}\n" for n in range(100, 400)]
+            scan.feed("".join(lines).encode())
+        found.append(encode(scan, scan.outside()))
+    assert found[0] == found[1]

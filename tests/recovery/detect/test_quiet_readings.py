@@ -44,8 +44,8 @@ class Run:
     def readings(self) -> Readings:
         """Return the next ones; their scale is the same in all."""
         dice = self.dice
-        if dice.random() < self.odd:
-            self.scale *= dice.choice((0.5, 0.5, 2.0, 2.0**-12))
+        if dice.random() < 0.08:
+            self.scale *= dice.choice((0.5, 2.0, 2.0, 2.0**-12 if self.odd else 2.0))
         if dice.random() < self.odd:
             self.step = max(0, self.step - dice.choice((1, 2, 40)))
         scale, name = self.scale, dice.choice(("loss",) * 20 + ("other",))
@@ -121,7 +121,7 @@ def test_readings_at_once_leave_what_readings_one_by_one_leave(seed: int, warnin
         # It is long, so that it takes longer than all else here.
         if turn % 8 == 7:
             assert stated(quick, warning) == stated(long, warning), readings.steps[0]
-        if words.random() < run.odd:
+        if run.odd and words.random() < 0.2:
             state = words.getstate()
             found = disturb(quick, words)
             words.setstate(state)
