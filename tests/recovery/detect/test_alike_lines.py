@@ -138,3 +138,13 @@ def test_steps_that_begin_again_with_an_epoch_are_counted_on(
             scan.feed("".join(lines).encode())
         found.append(encode(scan, scan.outside()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", [KINDS[1], KINDS[2]])
+@pytest.mark.parametrize("between", OTHER)
+def test_what_comes_between_lines_is_followed_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, between: str, kind: str
+) -> None:
+    values = {"norm": "1.250", "lr": 1e-4, "scale": 1024.0, "skipped": 0}
+    lines = [kind.format(n=n, loss=2 + n % 7 / 10, **values) for n in range(100, 324)]
+    both_ways("\n".join([*lines[:200], between, *lines[200:]]).encode() + b"\n", monkeypatch, 7)
