@@ -24,7 +24,7 @@ OTHER = (
     *(
         "Gradient overflow. Skipping step, reducing loss scale to 16384.0",
         "rung| knobs clip=1.0",
-        "rung| end updates=7",
+        *("rung| end updates=7", '  File "/x/torch/nn/modules/module.py", line 3, in forward'),
     ),
     *("step 3 loss 2.0 ppl 1e9", "rung| replay step=4 fp32=finite", "loss1 2.0 loss2 3.0", "ppl 12.0", "loss is nan"),
 )
@@ -148,3 +148,8 @@ def test_what_comes_between_lines_is_followed_to_its_end(
     values = {"norm": "1.250", "lr": 1e-4, "scale": 1024.0, "skipped": 0}
     lines = [kind.format(n=n, loss=2 + n % 7 / 10, **values) for n in range(100, 324)]
     both_ways("\n".join([*lines[:200], between, *lines[200:]]).encode() + b"\n", monkeypatch, 7)
+
+
+def test_a_message_on_lines_that_are_alike_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"step {n} loss {2 + n % 7 / 10:.4f}, gradient overflow, skipping step" for n in range(100, 500)]
+    both_ways("\n".join(lines).encode() + b"\n", monkeypatch, 7)
