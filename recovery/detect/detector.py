@@ -10,25 +10,24 @@ from collections.abc import Callable, Sequence
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning, Rule, RuleAction
-from rung.recovery.detect.candidates import Certainty, FaultCandidates, certainty_of
+from rung.recovery.detect.alike_lines import AlikeLines, give_each
+from rung.recovery.detect.candidates import Certainty, FaultCandidates
 from rung.recovery.detect.fault_builder import FaultBuilder
-from rung.recovery.detect.last_exception import LastException, is_exception
+from rung.recovery.detect.last_exception import LastException
 from rung.recovery.detect.log_tail import Tail
+from rung.recovery.detect.messages import Followed, Messages
 from rung.recovery.detect.numeric_faults import NumericFaults
-from rung.recovery.detect.quoted_loss import quotes_bad_loss
 from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 from rung.recovery.logs.unwrap import Unwrapper
-from rung.recovery.monitors.fault_groups import BAD_SCALE, BAD_VALUE, HAS_ONSET
+from rung.recovery.monitors.fault_groups import HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
-from rung.recovery.monitors.loss_scale import Backoff, read_backoff
+from rung.recovery.monitors.loss_scale import read_backoff
 from rung.recovery.shapes.recall import KnownLines
-from rung.recovery.signatures import Role, Signature
-from rung.recovery.signatures.memory import KILLED
-from rung.recovery.signatures.search import Match, is_first_hand, says_divergence, search, search_assertion
-from rung.recovery.signatures.user_rules import Rules, named_fault
+from rung.recovery.signatures.search import says_divergence
+from rung.recovery.signatures.user_rules import Rules
 from rung.recovery.unread.numbers import UnreadNumbers
 
 EARLY_WARNING = EarlyWarning()
@@ -40,7 +39,7 @@ _K = FaultKind
 class Detector:
     """Follows one attempt's log and knows, at any line, the fault to act on and the progress.
 
-    `on_numbers` is given every reading of the training with its step.
+    `on_numbers` is given every reading of the training with its step, and `on_readings` many in a row at once.
     """
 
     def __init__(
@@ -50,25 +49,38 @@ class Detector:
         killed: FaultKind = _K.OOM,
         warns_after: int = 0,
         on_numbers: Callable[[int, Reading], None] | None = None,
+        on_readings: Callable[[Readings], None] | None = None,
     ) -> None:
         self._on_numbers = on_numbers
-        self._killed = killed  # what a line means that only says that a process was killed
+        self._on_readings = on_readings or (give_each(on_numbers) if on_numbers is not None else None)
         self._rules, self._warning = Rules(rules), warning
         self._progress = ProgressTracker()
         self._candidates = FaultCandidates()
         self._builder = FaultBuilder()
         self._numbers = NumericFaults(warning, self._candidates, self._builder, warns_after)
         self._unwrapper = Unwrapper()
-        self._read_alone = KnownLines().read
+        self._known = KnownLines()
+        self._read_alone = self._known.read
         self._reader = LineReader(self._read_alone)
         self._unread = UnreadNumbers()
         self._tail = Tail()
         self._last_exception = LastException()
+        log = Followed(
+            *(self._candidates, self._builder, self._numbers, self._progress, self._tail, self._last_exception)
+        )
+        self._messages = Messages(log, killed)
+        self._alike = AlikeLines(log, self._known, self._reader, self._unread, self._on_readings)
 
     def outside(self) -> dict[str, object]:
         """Return what is no part of the state of reading, by name: settings, who takes the numbers, known shapes."""
         settings = {"rules": self._rules, "warning": self._warning}
-        return {**settings, "on_numbers": self._on_numbers, "read_alone": self._read_alone}
+        known = {"known": self._known, "read_alone": self._read_alone}
+        return {**settings, **known, "on_numbers": self._on_numbers, "on_readings": self._on_readings}
+
+    @property
+    def alike(self) -> AlikeLines:
+        """Return what takes lines that are alike, while none must be fed whole."""
+        return self._alike
 
     @property
     def history(self) -> LossHistory:
@@ -104,9 +116,10 @@ class Detector:
         # The message of a back-off, which may share its line with a bar, has the scale of before as its first number.
         if event and reading is not None:
             reading = reading._replace(scale=None)
-        found = [] if is_ours else self._add_rule(rule) if rule else self._search(text, lower, reading, event)
+        messages = self._messages
+        found = [] if is_ours else messages.take_rule(rule) if rule else messages.take(text, lower, reading, event)
         if reading is None:
-            return found + self._quoted_loss(text)
+            return found + self._messages.take_quotation(text)
         if _K.DIVERGENCE in self._candidates and says_divergence(text, lower):  # a loss that it quotes is no progress
             reading = reading._replace(loss=None)
         return found + self._take_reading(reading)
@@ -150,7 +163,7 @@ class Detector:
         if self._last_exception.fault is not None:
             self._last_exception.follow(text)
         reading = self._unread.add_to(self._reader.read(text), text)
-        return self._quoted_loss(text) if reading is None else self._take_reading(reading)
+        return self._messages.take_quotation(text) if reading is None else self._take_reading(reading)
 
     def finish(self) -> list[Fault]:
         """Return the faults that only the end of the log decides."""
@@ -185,68 +198,12 @@ class Detector:
 
     # Messages.
 
-    def _add_rule(self, rule: Rule) -> list[Fault]:
-        return self._add(named_fault(rule), Certainty.RULE, note=f"the job's own rule {rule.name!r}")
-
     def _take_step_only(self, text: str) -> list[Fault]:
         """Take only the step of a line that a rule of the job file says to ignore."""
         reading = self._reader.read(text)
         if reading is not None and not self._progress.has_records:
             self._builder.step = self._progress.advance(reading._replace(loss=None, step_is_late=False))
         return []
-
-    def _search(self, text: str, lower: str, reading: Reading | None, event: Backoff | None) -> list[Fault]:
-        if event:
-            self._builder.number_line = self._builder.line
-            if found := self._numbers.back_off(self._progress.step, event):
-                return found
-        match = search(text, lower) or search_assertion(text, self._builder.traceback.source)
-        # The back-off explains the bad gradients that its line tells of.
-        found = self._take_match(match, reading) if match and not (event and match.signature.window) else []
-        if self._builder.traceback.ends and is_exception(text):
-            self._last_exception.end(self._exception_fault(match))
-        if not match and not self._tail.unknown_exception and is_first_hand(text):
-            self._tail.remember_exception(text, self._progress.step)
-        return found
-
-    def _exception_fault(self, match: Match | None) -> Fault:
-        """Return the fault of an exception; one that is open already stays the first of its kind."""
-        kind = self._kind_of(match.signature) if match else None
-        known = self._candidates.get(kind) if kind else None
-        return known.fault if known else self._builder.build(kind or _K.UNKNOWN_EXIT)
-
-    def _take_match(self, match: Match, reading: Reading | None) -> list[Fault]:
-        row = match.signature
-        kind = self._kind_of(row)
-        assert kind is not None, "guards are no matches"
-        if row.after_steps and not self._progress.has_begun:
-            return []
-        # An unknown exception before is the cause of the end; this line only follows from it.
-        if (row.role is Role.CASCADE or match.quoted) and self._tail.unknown_exception:
-            return []
-        only_words = not match.raised and not match.quoted
-        if only_words and self._progress.has_records and self._is_seen_inside(kind):
-            return self._numbers.say(kind, about_one_batch=row.window is not None)
-        if row.window is not None and only_words:
-            # Where the numbers of the line are bad too, the message is about the same batch.
-            return [] if reading is not None and reading.has_bad_number else self._numbers.hint(kind)
-        certainty = certainty_of(match)
-        if certainty is Certainty.DECISIVE and self._progress.reports_its_end:
-            # A script that this exception ends says so before it. This one may have caught it and go on.
-            certainty = Certainty.AT_END
-        return self._add(kind, certainty, start=match.start)
-
-    def _is_seen_inside(self, kind: FaultKind) -> bool:
-        """Return whether records would show this fault by their numbers."""
-        return kind in BAD_VALUE or (kind in BAD_SCALE and self._numbers.has_scale)
-
-    def _kind_of(self, row: Signature) -> FaultKind | None:
-        return self._killed if row.name == KILLED else row.fault
-
-    def _quoted_loss(self, text: str) -> list[Fault]:
-        """List a bad loss that a comment quotes, when there is nothing else."""
-        alone = not self._tail.unknown_exception and quotes_bad_loss(text)
-        return self._add(_K.NAN_LOSS, Certainty.QUOTED) if alone else []
 
     # Numbers.
 
@@ -281,10 +238,6 @@ class Detector:
         return self._numbers.say(_K.NAN_LOSS, about_one_batch=True) if bad else []
 
     # Candidates.
-
-    def _add(self, kind: FaultKind, certainty: Certainty, *, start: int = 0, note: str = "") -> list[Fault]:
-        """Open a candidate of this kind or raise its certainty; return its fault when it is to be listed."""
-        return self._candidates.add(self._builder.build(kind, start, note=note), certainty)
 
     def _candidates_at_end(self) -> FaultCandidates:
         """Return the candidates with those that only the end of the log decides."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Sequence
 
 from rung.recovery.detect.several_ranks import has_gone_on, is_of_another_rank
 from rung.recovery.logs.lines import Line
@@ -43,6 +44,12 @@ class Tail:
             lines.pop()
         if line.text.strip():
             lines.append(line)
+
+    def remember_all(self, number: int, texts: Sequence[str]) -> None:
+        """Keep lines in a row, none of them blank; the first has this number."""
+        self.remember(Line(number, texts[0]))
+        kept = range(max(1, len(texts) - TAIL_LINES), len(texts))
+        self._lines.extend([Line(number + place, texts[place]) for place in kept])
 
     def remember_exception(self, text: str, step: int | None) -> None:
         """Keep the first uncaught exception that no signature knows, and the step at which it came."""

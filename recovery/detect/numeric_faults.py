@@ -11,7 +11,7 @@ from rung.recovery.detect.candidates import Certainty, FaultCandidates
 from rung.recovery.detect.fault_builder import FaultBuilder
 from rung.recovery.detect.said_in_words import SaidInWords
 from rung.recovery.detect.several_ranks import is_over
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 from rung.recovery.monitors.divergence import DivergenceWarning
 from rung.recovery.monitors.early_warning import EarlyWarningMonitor
 from rung.recovery.monitors.fault_groups import BAD_SCALE
@@ -82,6 +82,31 @@ class NumericFaults:
         if reading.held_out_loss is not None:
             found += self._take_held_out(reading.held_out_loss)
         return found
+
+    def is_quiet(self, readings: Readings) -> bool:
+        """Return whether these readings, and all before them, are healthy, so that `take_quiet` may take them."""
+        first, step, scales = readings.first, readings.steps[0], self._scales
+        if self._candidates.by_kind or self._said.fault is not None or self._builder.replay or self._gradients.bad:
+            return False
+        is_known = self._gradients.ever_good or readings.norms is None
+        if not is_known or not first.loss or not self._losses.is_quiet or step <= (self._warns_after or -1):
+            return False
+        return (first.scale is None or scales.is_quiet(step, first.scale)) and self._warnings.is_quiet(readings)
+
+    def take_quiet(self, readings: Readings) -> int:
+        """Take quiet readings up to the first that may bring something new; return how many these are."""
+        count = self._warnings.see_quiet(readings)
+        if not count:
+            return 0
+        _, _, steps, losses, lrs, norms, *_ = readings.up_to(count)
+        self._losses.see_good(losses)
+        if self._scales.is_last_word:
+            self._scales.see_finite_loss()
+        if readings.first.scale is not None:
+            self._scales.report_same(steps[-1])
+        self._builder.onset.add_many(steps, losses, norms, lrs)
+        self.history.add_many(steps, losses, lrs)
+        return count
 
     @property
     def has_scale(self) -> bool:

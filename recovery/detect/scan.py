@@ -1,7 +1,8 @@
 """Reads a log as it grows: bytes in, faults out, in constant memory.
 
 The prefilter searches a block of whole lines at once. A line with a hit goes to the detector in full; of any other
-line only the numbers are read. How the bytes are cut into chunks never changes the result.
+line only the numbers are read, and those of lines that are alike at once. How the bytes are cut into chunks never
+changes the result.
 A part of a log that grows faster than it can be read so is skimmed (skim.py): messages are found in all of it, and most
 numbers are left out.
 """
@@ -9,23 +10,23 @@ numbers are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import count
-from typing import AnyStr
+from collections.abc import Collection, Iterable, Sequence, Set
 
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.detect.skim import Skimmer
-from rung.recovery.logs.lines import MAX_RAW, MAX_TEXT, Line, bare, text_of
+from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
+from rung.recovery.logs.segments import Segments, runs
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
 AFTER_HIT = 8
+# Fewer lines that are alike are taken one by one; after those that bring something new, so many are at first.
+FEWEST_ALIKE = 4
 # Lines at the head of a log that a quick scan reads too: the header of a table and the first numbers.
 HEAD = 200
 
 _BREAK = re.compile(rb"[\r\n]")
-_FAR = 1 << 62
 
 
 class Scan:
@@ -110,26 +111,53 @@ class Scan:
     def _scan_fully(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
         """Take every line: the messages of those with a hit, the numbers of all."""
         found: list[Fault] = []
-        detector, hits = self.detector, iter(places)
-        hit, at, whole = next(hits, _FAR), 0, detector.needs_full_line
         begins_line, self._begins_line = self._begins_line, block.endswith(b"\n")
-        latches = bool(self._latched) and self.decided is None
-        candidates = detector.candidates
-        for place, size, text in _segments(block, number):
-            end = at + size
-            if whole or hit <= end:
+        segments = Segments(block, number, begins_line=begins_line)
+        hits = segments.with_places(places)
+        at = 0
+        for start, end in self._alike(block, segments, hits):
+            self._take_each(segments, at, start, hits, found)
+            at = self._take_alike(segments, start, end, found)
+        self._take_each(segments, at, len(segments.texts), hits, found)
+        return found
+
+    def _alike(self, block: bytes, segments: Segments, hits: Set[int]) -> Iterable[tuple[int, int]]:
+        """Return where lines in a row of one template begin and end."""
+        if not segments.is_plain or len(segments.texts) <= FEWEST_ALIKE:
+            return ()
+        templates = self.detector.alike.templates(block)
+        for hit in hits:
+            templates[hit] = ""
+        return runs(templates, FEWEST_ALIKE)
+
+    def _take_alike(self, segments: Segments, at: int, end: int, found: list[Fault]) -> int:
+        """Take lines of one template, as many at once as bring nothing new; return where they end."""
+        detector, texts, number, single = self.detector, segments.texts, segments.numbers[0], FEWEST_ALIKE
+        while end - at >= FEWEST_ALIKE:
+            taken = 0 if detector.needs_full_line else detector.alike.feed(number + at, texts[at:end])
+            # What is new may last for a while.
+            single, at = FEWEST_ALIKE if taken else 2 * single, at + taken
+            stop = min(end, at + single)
+            self._take_each(segments, at, stop, (), found)
+            at = stop
+        self._take_each(segments, at, end, (), found)
+        return end
+
+    def _take_each(self, segments: Segments, at: int, end: int, hits: Collection[int], found: list[Fault]) -> None:
+        """Take lines one by one."""
+        detector, candidates = self.detector, self.detector.candidates
+        whole, latches = detector.needs_full_line, bool(self._latched) and self.decided is None
+        numbers, sizes, texts = segments.numbers, segments.sizes, segments.texts
+        for place in range(at, end):
+            if whole or place in hits:
                 # An empty line ends a traceback; an empty state of a bar is none.
-                is_line = size or _is_empty_line(block, at, begins_line=begins_line)
-                found += detector.feed(Line(place, text)) if is_line else []
+                is_line = sizes[place] or segments.is_empty_line(place)
+                found += detector.feed(Line(numbers[place], texts[place])) if is_line else ()
                 whole = detector.needs_full_line
-                while hit <= end:
-                    hit = next(hits, _FAR)
-            elif size:
-                found += detector.feed_numbers(Line(place, text))
+            elif sizes[place]:
+                found += detector.feed_numbers(Line(numbers[place], texts[place]))
             if latches and candidates.by_kind:
                 latches = not self._latch()
-            at = end + 1
-        return found
 
     def _latch(self) -> bool:
         fault = self.detector.first_fault(ended=False)
@@ -164,40 +192,3 @@ class Scan:
             number += block.startswith(b"\n", end)
             at = end + 1
         return at
-
-
-def _is_empty_line(block: bytes, at: int, *, begins_line: bool) -> bool:
-    """Return whether a line that is empty begins at this place of a block."""
-    return block.startswith(b"\n", at) and (block[at - 1] == ord("\n") if at else begins_line)
-
-
-def _segments(block: bytes, number: int) -> Iterable[tuple[int, int, str]]:
-    """Return each line, and each state of a bar that was redrawn on it; empty ones too.
-
-    Each comes with the number of its line, its size in bytes and its text.
-    """
-    if len(block) <= MAX_TEXT and b"\r" not in block and block.isascii():
-        # Most blocks are so, and it needs no step of Python for each line.
-        lines = block.decode("ascii").split("\n")
-        return zip(count(number), map(len, lines), lines, strict=False)
-    return _any_segments(block, number)
-
-
-def _any_segments(block: bytes, number: int) -> Iterator[tuple[int, int, str]]:
-    if block.isascii():
-        # Control codes have been taken out of it, so that it can be shown as it is.
-        for line, text in _split(block.decode("ascii"), "\n", "\r", number):
-            yield line, len(text), text if len(text) <= MAX_TEXT else text[:MAX_TEXT]
-        return
-    for line, raw in _split(block, b"\n", b"\r", number):
-        yield line, len(raw), text_of(raw)
-
-
-def _split(block: AnyStr, line_end: AnyStr, redraw: AnyStr, number: int) -> Iterator[tuple[int, AnyStr]]:
-    lines = block.split(line_end)
-    if redraw not in block:
-        yield from enumerate(lines, number)
-        return
-    for place, line in enumerate(lines, number):
-        for piece in line.split(redraw):
-            yield place, piece

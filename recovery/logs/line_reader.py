@@ -15,7 +15,7 @@ from rung.recovery.logs.free_text import find_named_numbers, read_free_text
 from rung.recovery.logs.metric_names import Role, role
 from rung.recovery.logs.reading import Reading
 from rung.recovery.logs.step_count import MAX_STEP
-from rung.recovery.logs.tables import Tables
+from rung.recovery.logs.tables import Tables, is_no_header
 
 # Only this many characters of a line are searched for numbers; the widest progress bars are much shorter.
 MAX_READ = 8 * 1024
@@ -83,6 +83,11 @@ class LineReader:
             self._has_loss = reading.loss is not None
         return reading
 
+    @property
+    def reads_each_alone(self) -> bool:
+        """Return whether the lines so far change nothing in a line that `stands_alone` and has a loss by name."""
+        return self._has_loss and not self._tables.is_open
+
     def _is_of_another_rank(self, text: str, reading: Reading) -> bool:
         """Return whether a loss is finite and not that of the lowest rank; one that is bad counts in every rank."""
         match = _TORCHRUN_RANK.match(text)
@@ -123,6 +128,13 @@ def read(text: str) -> Reading | None:
         return None
     plain = without_rank(text[:MAX_READ])
     return None if _SETTINGS.match(plain) else read_free_text(plain)
+
+
+def stands_alone(text: str) -> bool:
+    """Return whether a line is no part of a table and of no rank, whatever its digits are."""
+    if MARK in text:
+        return True
+    return _TORCHRUN_RANK.match(text) is None and is_no_header(without_rank(text))
 
 
 def named_numbers(text: str) -> list[tuple[str, str]]:

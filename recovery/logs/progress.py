@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rung.jobs.model.saturation import Saturation
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 from rung.recovery.logs.step_count import MAX_STEP, PLAN_NAMES, PLANNED_STEPS, EpochCount, EpochStepEstimator
 from rung.recovery.logs.training_bar import TrainingBar
 
@@ -205,6 +205,31 @@ class ProgressTracker:
             # The bar above these numbers can be older than they are.
             self.step = None
         return self.step
+
+    def steps_of(self, readings: Readings) -> Sequence[int] | None:
+        """Return the steps of the whole run that readings belong to; None where each must be taken by itself."""
+        first = readings.first
+        if self.has_records is not first.is_record or not self.has_begun or self._training_bar.open_total is not None:
+            return None
+        if self._loss is None or self._first_step is None or not self._values.keys() >= first.values.keys():
+            return None
+        # A plain step counts over the whole run, unless it restarts with a new epoch.
+        before = 0 if first.is_record or first.epoch is None else self._named.before(first.epoch)
+        if before is None or before + readings.steps[-1] >= MAX_STEP:
+            return None
+        return [before + step for step in readings.steps] if before else readings.steps
+
+    def take(self, readings: Readings) -> None:
+        """Take readings with the steps of the whole run, as `store` and `advance` do one by one."""
+        last, step = readings.last, readings.steps[-1]
+        self._values.update(last.values)
+        if last.throughput:
+            self._throughput.update(last.throughput)
+        self._loss, self.step, self.redrawn, self._has_named_steps = last.loss, step, False, True
+        self._furthest_step = max(step, self._furthest_step or 0)
+        self._keep_latest(last)
+        if last.epoch is not None and not last.is_record:
+            self._named.see(last.epoch, last.step or 0)
 
     def _detect_redraw(self, reading: Reading, step: int | None) -> None:
         """Set `redrawn` when a bar repeats its last state: the same loss, at the same step or without a step."""

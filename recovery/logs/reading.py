@@ -1,9 +1,9 @@
-"""Defines `Reading`: the numbers that one line of a log reports."""
+"""Defines `Reading`: the numbers that one line of a log reports, and `Readings`: those of many lines that are alike."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -69,3 +69,36 @@ class Reading(NamedTuple):
     def has_bad_number(self) -> bool:
         """Return whether the loss or the gradient norm is not finite."""
         return any(value is not None and not math.isfinite(value) for value in (self.loss, self.grad_norm))
+
+
+class Readings(NamedTuple):
+    """The readings of lines in a row that differ only in finite numbers, as columns; None: they have no such number.
+
+    The steps only go up, and scale and epoch are the same in all of them.
+    """
+
+    first: Reading
+    last: Reading
+    steps: Sequence[int]
+    losses: Sequence[float]
+    lrs: Sequence[float] | None
+    norms: Sequence[float] | None
+    # The terms of the loss, one column each.
+    terms: Sequence[Sequence[float]]
+    # The numbers of each line as it has them, and what makes a reading of them.
+    rows: Sequence[tuple[float, ...]]
+    read: Callable[[Sequence[float]], Reading]
+
+    def up_to(self, count: int) -> Readings:
+        """Return the first of these readings."""
+        if count == len(self.steps):
+            return self
+        return self._replace(
+            last=self.read(self.rows[count - 1]),
+            steps=self.steps[:count],
+            losses=self.losses[:count],
+            lrs=self.lrs and self.lrs[:count],
+            norms=self.norms and self.norms[:count],
+            terms=[term[:count] for term in self.terms],
+            rows=self.rows[:count],
+        )

@@ -44,6 +44,15 @@ class EpochCount:
             return max(0, int(before)) * total + done
         return self._count(epoch, total, done)
 
+    def before(self, epoch: float) -> int | None:
+        """Return the steps of the epochs before this one, if it is the one of the reading before; None: it is not."""
+        return self._before if epoch == self._epoch else None
+
+    def see(self, epoch: float, done: int) -> None:
+        """Take readings of the same epoch, without a total, up to this step."""
+        self._passed_middle = True
+        self._epoch, self._done = epoch, done
+
     def _first(self, epoch: float, total: int, done: int, resumed: int | None) -> int:
         """Return the number of the first epoch: 0 or 1."""
         if epoch == 0:

@@ -63,18 +63,28 @@ class Tables:
             self._lines_since_row += 1
             if self._lines_since_row > FORGET_AFTER:
                 self._header = None
-        # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
-        if "=" not in text and ":" not in text and len(text) <= MAX_ROW:
+        if not is_no_header(text):
             self._header = _read_header(text) or self._header
         return None
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether the next line may be a row."""
+        return self._header is not None
 
-def _read_header(text: str) -> Header | None:
+
+def is_no_header(text: str) -> bool:
+    """Tell at a glance that a line names no columns, whatever its digits are; False: it may do so."""
+    # Most lines with a loss are `loss=0.5` or `loss: 0.5`, and no column has such a name.
+    if "=" in text or ":" in text or len(text) > MAX_ROW:
+        return True
     # Most other lines are names and numbers between blanks: no header either.
     if not _has_separator(text) and _HAS_NUMBER.search(text):
-        return None
-    if not any(word in text for word in _HEADER_WORDS):
-        return None
+        return True
+    return not any(word in text for word in _HEADER_WORDS)
+
+
+def _read_header(text: str) -> Header | None:
     for separator in _SEPARATORS:
         if _HAS_NUMBER.search(text) if separator is None else separator not in text:
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from statistics import median
 
 from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, EXPLODED, JUMP, RUINED, SMALL, swings_around_zero
@@ -51,6 +52,15 @@ class BlowUpMonitor:
             return None
         self._reported = True
         return blow_up
+
+    def is_quiet(self, name: str, losses: Sequence[float]) -> bool:
+        """Return whether losses of this name are far below what counts, in a run that is past its first steps."""
+        blow_up = self._losses.get(name)
+        return not self._reported and blow_up is not None and blow_up.is_quiet(max(losses))
+
+    def see_quiet(self, name: str, losses: Sequence[float]) -> None:
+        """Take losses in a row that are quiet."""
+        self._losses[name].see_quiet(losses)
 
     @property
     def active(self) -> bool:
@@ -121,6 +131,19 @@ class BlowUp:
         if not self._ruined_bits and self._early_blow_ups < EARLY_READINGS:
             return False
         return self.is_ruined or self.is_spent
+
+    def is_quiet(self, highest: float) -> bool:
+        """Return whether losses up to this one can neither begin nor go on with anything."""
+        is_early = self._seen < SPENT_READINGS or self._early_blow_ups >= EARLY_READINGS
+        return not (is_early or self._ruined_bits) and highest <= AT_END * self._first_loss
+
+    def see_quiet(self, losses: Sequence[float]) -> None:
+        """Take losses in a row that are quiet."""
+        self._seen += len(losses)
+        self.since = None
+        self.lowest = min(self.lowest, *losses)
+        self._last.extend(losses)
+        self._recent.extend(losses)
 
     def _see_early(self, step: int | None, loss: float) -> None:
         """Take one of the first readings."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from statistics import median, pstdev
 
 from rung.recovery.monitors.levels import swings_around_zero
@@ -116,6 +117,30 @@ class CusumLevel:
         if len(block) == BLOCK:
             self._close_block()
         return self.evidence >= self._patience
+
+    def quiet_part(self, values: Sequence[float], at: int) -> int:
+        """Return how many of these values, from a place on, are of one block and cannot complete the evidence."""
+        size = min(BLOCK - len(self._block), len(values) - at)
+        if self._are_below(values[at : at + size]):
+            return size
+        # Each adds 1 at most, whatever it is, and what is rounded is far less than a half.
+        return max(0, min(size, int(self._patience - self.evidence - 0.5)))
+
+    def _are_below(self, values: Sequence[float]) -> bool:
+        """Return whether none of these values adds to the evidence, and there is none."""
+        return not self.evidence and max(values) <= self._evidence_floor
+
+    def add_many(self, steps: Sequence[int], values: Sequence[float]) -> None:
+        """Take values of one block, at steps that go up."""
+        if steps[0] < self.step or not self._are_below(values):
+            for step, value in zip(steps, values, strict=True):
+                self.add(step, value)
+            return
+        self.since_restart += len(values)
+        self.step = steps[-1]
+        self._block.extend(values)
+        if len(self._block) == BLOCK:
+            self._close_block()
 
     def _add_evidence(self, step: int | None, value: float) -> None:
         """Add one value to the evidence, or subtract it."""

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from rung.jobs.spec.recovery_spec import EarlyWarning
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 from rung.recovery.monitors.cusum import CusumLevel
 from rung.recovery.monitors.levels import LR_RAISED, SMALL
 from rung.recovery.monitors.skipped_steps import SkippedStepMonitor
@@ -96,6 +96,44 @@ class DivergenceMonitor:
             return self._warn_of_skips()
         return None
 
+    def is_quiet(self, readings: Readings) -> bool:
+        """Return whether only losses and norms decide what these readings mean, as `see_quiet` takes them."""
+        first = readings.first
+        cusum = self._losses.get(first.loss_name)
+        if self._reported is not None or cusum is None or readings.steps[0] <= cusum.step:
+            return False
+        if readings.norms is not None and min(readings.norms) <= 0.0:
+            return False
+        return not _has_scale(first) or self._skips.is_quiet(first.scale)
+
+    def see_quiet(self, readings: Readings) -> int:
+        """Take quiet readings, as long as they cannot complete the evidence; return how many that are."""
+        count = self._see_levels(readings)
+        if readings.lrs is not None:
+            self._lrs.extend(readings.lrs[-(self._seen + 1) % LR_EVERY : count : LR_EVERY])
+        self._seen += count
+        if count and _has_scale(readings.first):
+            self._skips.add_quiet(count, readings.steps[count - 1])
+        return count
+
+    def _see_levels(self, readings: Readings) -> int:
+        """Take losses and norms as long as neither level can be left for good; return how many."""
+        cusum, steps, losses = self._losses[readings.first.loss_name], readings.steps, readings.losses
+        logs = [*map(math.log, readings.norms)] if readings.norms is not None else None
+        norms, at = self._norms, 0
+        while at < len(steps):
+            size = cusum.quiet_part(losses, at)
+            # Together with the norm, a loss is enough that has less evidence.
+            size = min(size, norms.quiet_part(logs, at)) if logs is not None else size
+            if not size:
+                break
+            end = at + size
+            cusum.add_many(steps[at:end], losses[at:end])
+            if logs is not None:
+                norms.add_many(steps[at:end], logs[at:end])
+            at = end
+        return at
+
     def _warn_of_skips(self) -> DivergenceWarning | None:
         """Return the warning of steps that the scaler skipped.
 
@@ -170,3 +208,7 @@ def _now_and_before(cusum: CusumLevel) -> tuple[float, float]:
     """Return the current value of a number and its level before."""
     before = cusum.level if cusum.level is not None else math.nan
     return before + cusum.rise(), before
+
+
+def _has_scale(reading: Reading) -> bool:
+    return reading.skipped is not None or reading.scale is not None

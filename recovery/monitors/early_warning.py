@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rung.jobs.spec.recovery_spec import EarlyWarning
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 from rung.recovery.monitors.blow_up import BlowUp, BlowUpMonitor
 from rung.recovery.monitors.divergence import DivergenceMonitor, DivergenceWarning
 
@@ -35,6 +35,23 @@ class EarlyWarningMonitor:
             return warned
         blow_up = self._blow_up.see(step, reading.loss_name, reading.loss)
         return _warning_of(blow_up) if blow_up else warned
+
+    def is_quiet(self, readings: Readings) -> bool:
+        """Return whether these readings can be taken at once, as `see_quiet` does."""
+        if self._divergence is None or self._blow_up is None:
+            return True
+        is_past = self._blow_up.is_quiet(readings.first.loss_name, readings.losses)
+        return is_past and self._divergence.is_quiet(readings)
+
+    def see_quiet(self, readings: Readings) -> int:
+        """Take quiet readings, as long as nothing comes of them; return how many that are."""
+        if self._divergence is None or self._blow_up is None:
+            return len(readings.steps)
+        count = self._divergence.see_quiet(readings)
+        if count:
+            self._negative_term |= any(min(term[:count]) < 0.0 for term in readings.terms)
+            self._blow_up.see_quiet(readings.first.loss_name, readings.losses[:count])
+        return count
 
     def lines_missing(self) -> None:
         """Count anew what must come in a row: readings are missing here."""

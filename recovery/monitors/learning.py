@@ -6,6 +6,7 @@ A run without NaN whose loss no longer falls has not recovered.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
@@ -75,6 +76,17 @@ class LossHistory:
         if len(self._readings) >= self._capacity:
             self._readings = self._readings[::2]
             self._stride *= 2
+
+    def add_many(self, steps: Sequence[int], losses: Sequence[float], lrs: Sequence[float] | None) -> None:
+        """Take finite losses in a row, with their lrs, if they have one."""
+        highest, kept = max(lrs, default=0.0) if lrs is not None else 0.0, -self._seen % self._stride
+        # An lr that rises is seen step by step, and so is a list that becomes full.
+        if highest > self._highest_lr or len(self._readings) + len(losses) >= self._capacity or not self._seen:
+            for place, loss in enumerate(losses):
+                self.add(steps[place], loss, lrs[place] if lrs is not None else None)
+            return
+        self._readings.extend(zip(steps[kept :: self._stride], losses[kept :: self._stride], strict=True))
+        self._seen += len(losses)
 
     @property
     def count(self) -> int:

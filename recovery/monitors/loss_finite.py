@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rung.recovery.logs.reading import Reading
 from rung.recovery.signatures.numeric import BAD_LOSS, FROZEN_LOSS, HIDDEN_NAN, PROOF_OF_HEALTH
@@ -46,6 +47,17 @@ class LossMonitor:
         if loss != 0 and not self._frozen:
             self._see_good(reading.loss_name)
         return False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether losses were good so far, so that more good ones change no more than what `see_good` does."""
+        return self.ever_good and not self.bad_in_a_row and self._all_skipped
+
+    def see_good(self, losses: Sequence[float]) -> None:
+        """Take losses in a row of which none is 0; all are finite, and so are the norms beside them."""
+        self._last, self._moved = losses[-1], True
+        self._frozen = self._zeros = 0
+        self._good += len(losses)
 
     def _was_skipped(self, reading: Reading) -> bool:
         """Return whether the scaler skipped a bad step: as reported, or else because the scale fell."""

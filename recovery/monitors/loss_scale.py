@@ -82,6 +82,14 @@ class LossScaleMonitor:
         self._at_floor = self._at_floor + 1 if stuck else 0
         return self._judge()
 
+    def is_quiet(self, step: int, scale: float) -> bool:
+        """Return whether this scale, from this step on, is the one before, and healthy."""
+        return scale == self._scale and scale > 0 and not self._low and self._first is not None and step >= self._step
+
+    def report_same(self, step: int) -> None:
+        """Take reports of the same healthy scale, up to this step."""
+        self._last_backoff, self._step = None, step
+
     def back_off(self, step: int | None, event: Backoff) -> FaultKind | None:
         """Take the message of a back-off. Every rank prints it, so an equal one right after it does not count."""
         at_floor = event.to is not None and event.attempted == event.to <= AT_FLOOR.floor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from statistics import median
 
 from rung.recovery.monitors.levels import EARLY_ONSET, JUMP, LR_RAISED
@@ -45,6 +46,16 @@ class OnsetTracker:
             self.first_norm = grad_norm
         if lr is not None:
             self._lrs.append(lr)
+
+    def add_many(
+        self, steps: Sequence[int], losses: Sequence[float], norms: Sequence[float] | None, lrs: Sequence[float] | None
+    ) -> None:
+        """Take readings in a row, all of finite numbers; None: they have no such number."""
+        self._readings.extend(zip(steps, losses, norms if norms is not None else repeat(None), strict=False))
+        if self.first_norm is None and norms is not None:
+            self.first_norm = norms[0]
+        if lrs is not None:
+            self._lrs.extend(lrs)
 
     def locate(self, step: int | None, *, is_bad_value: bool) -> tuple[int | None, str | None]:
         """Return (onset, shape) for a fault at `step`, each None when the numbers do not show it.

@@ -65,6 +65,15 @@ class SkippedStepMonitor:
         self.description = self._judge(bad=bad) if self._seen > self._limits.warm_up else ""
         self.evidence = 1.0 if self.description else 0.0
 
+    def is_quiet(self, scale: float | None) -> bool:
+        """Return whether no step was skipped lately, and this scale is the one before."""
+        return scale == self._scale and not (self._skipped or self._falls or self.evidence)
+
+    def add_quiet(self, count: int, step: int) -> None:
+        """Take so many reports of the same scale without a skipped step, up to this step."""
+        self._seen += count
+        self._step = step
+
     def lines_missing(self) -> None:
         """Forget the steps before: those that were not skipped may be missing here."""
         self._skipped = self._falls = 0

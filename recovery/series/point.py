@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
 
 # What a run has curves of, in the order of the fields of a row.
 QUANTITIES = ("loss", "grad_norm", "scale", "lr", "speed")
 
 Numbers = tuple[float | None, ...]
+# The numbers of readings in a row, by quantity; None: they have no such number.
+Columns = Sequence[Sequence[float] | None]
 # What `_make` of a named tuple does, without a call: two are made of most readings.
 _new = tuple.__new__
 
@@ -126,6 +128,23 @@ def single(step: int, value: float) -> Extremes:
     return _new(Extremes, (step, value, step, value))
 
 
+def widened(found: Extremes | None, steps: Sequence[int], values: Sequence[float]) -> Extremes:
+    """Return the extremes of values so far and of these later ones, which are finite."""
+    low, high = min(values), max(values)
+    if found is None:
+        if low == high:
+            return single(steps[0], values[0])
+        first, last = values.index(low), values.index(high)
+        both = (steps[first], low, steps[last], high) if first < last else (steps[last], high, steps[first], low)
+        return _new(Extremes, both)
+    if (found[1] <= low and high <= found[3]) or (found[3] <= low and high <= found[1]):
+        return found
+    for step, value in zip(steps, values, strict=True):
+        if not (found[1] <= value <= found[3] or found[3] <= value <= found[1]):
+            found = found.beyond(step, value)
+    return found
+
+
 def _joined(one: Extremes | None, other: Extremes | None) -> Extremes | None:
     return one.joined(other) if one and other else one or other
 
@@ -136,6 +155,16 @@ def numbers_of(reading: Reading) -> Numbers | None:
     if loss is None and norm is None and scale is None and lr is None:
         return None
     return loss, norm, scale, lr, _steps_a_second(reading) if reading.throughput else None
+
+
+def columns_of(readings: Readings) -> Columns:
+    """Return the numbers of readings that curves are made of."""
+    first, count = readings.first, len(readings.steps)
+    scales = [first.scale] * count if first.scale is not None else None
+    speeds = [_steps_a_second(readings.read(row)) for row in readings.rows] if first.throughput else ()
+    # All of them are known, or none: 0 seconds a step are no speed, and are 0 in all readings.
+    known = [speed for speed in speeds if speed is not None]
+    return readings.losses, readings.norms, scales, readings.lrs, known or None
 
 
 def _steps_a_second(reading: Reading) -> float | None:

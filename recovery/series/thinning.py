@@ -9,8 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rung.recovery.logs.reading import Reading
-from rung.recovery.series.point import QUANTITIES, Extremes, Numbers, Point, Row, numbers_of, row_of, row_of_one, single
+from rung.recovery.logs.reading import Reading, Readings
+from rung.recovery.series.point import (
+    QUANTITIES,
+    Columns,
+    Extremes,
+    Numbers,
+    Point,
+    Row,
+    columns_of,
+    numbers_of,
+    row_of,
+    row_of_one,
+    single,
+    widened,
+)
 
 ROWS_PER_LEVEL = 512
 # No run has more readings than this many levels take: 512 times 2 to the 48th.
@@ -56,12 +69,42 @@ class Thinner:
             # By their places: a field of a named tuple takes longer.
             elif not (found[1] <= value <= found[3] or found[3] <= value <= found[1]):
                 extremes[index] = found.beyond(step, value)
-        if self._readings < self._wanted:
-            return None
+        return self._completed()[0] if self._readings == self._wanted else None
+
+    def add_many(self, steps: Sequence[int], columns: Columns) -> list[Row]:
+        """Take readings of finite numbers, one column for each quantity; return the rows that they complete."""
+        rows: list[Row] = []
+        at = 0
+        while at < len(steps):
+            if self._wanted == 1:
+                numbers = tuple([None if column is None else column[at] for column in columns])
+                rows.append(row_of_one(steps[at], numbers))
+                self._last_step, end = steps[at], at + 1
+                self._complete_row()
+            else:
+                end = min(len(steps), at + self._wanted - self._readings)
+                rows += self._add_part(
+                    steps[at:end], [None if column is None else column[at:end] for column in columns]
+                )
+            at = end
+        return rows
+
+    def _add_part(self, steps: Sequence[int], columns: Columns) -> list[Row]:
+        """Take readings of the row that is not complete yet; return it if they complete it."""
+        self._last_step = steps[-1]
+        self._readings += len(steps)
+        extremes = self._extremes
+        for index, column in enumerate(columns):
+            if column is not None:
+                extremes[index] = widened(extremes[index], steps, column)
+        return self._completed() if self._readings == self._wanted else []
+
+    def _completed(self) -> list[Row]:
+        """Return the row that is complete now, and begin the next."""
         row = self.rest()
         self._readings, self._extremes = 0, [None] * len(QUANTITIES)
         self._complete_row()
-        return row
+        return [row] if row is not None else []
 
     def _complete_row(self) -> None:
         self._rows += 1
@@ -86,6 +129,11 @@ class Series:
         row = self._thinner.add(step, numbers) if numbers is not None else None
         if row is not None:
             self._done.append(row)
+
+    def add_many(self, readings: Readings) -> None:
+        """Take readings in a row, as `add` does one by one."""
+        columns = columns_of(readings)
+        self._done += self._thinner.add_many(readings.steps, columns)
 
     @property
     def rows(self) -> list[Row]:

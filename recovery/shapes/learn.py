@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from rung.recovery.logs.line_reader import MARK, named_numbers, read
 from rung.recovery.logs.metric_names import Role, role
+from rung.recovery.shapes.layout import layout_of, template_of
 from rung.recovery.shapes.plan import Shape, Span, Zeros, pick_spans, printed
 from rung.recovery.shapes.probes import RUN, Probes, Unclear
 
@@ -43,7 +44,7 @@ def learn(text: str, shape: Shape) -> None:
         _check(text, pairs)
         _add_plan(text, shape)
     except Unclear:
-        shape.is_clear = False
+        shape.is_clear, shape.template = False, ""
 
 
 def _with_names(text: str, shape: Shape, names: Iterable[str]) -> Shape:
@@ -53,6 +54,7 @@ def _with_names(text: str, shape: Shape, names: Iterable[str]) -> Shape:
         shape.guard = pick_spans(shape.kept)
     if shape.guard is None:
         return shape
+    shape.template = ""
     return shape.guarded.setdefault(shape.guard(text), Shape(kept=shape.kept))
 
 
@@ -96,3 +98,7 @@ def _add_plan(text: str, shape: Shape) -> None:
     if printed(plan.reading(numbers) if plan else None) != printed(read(text)):
         raise Unclear
     shape.plans[zeros] = plan
+    layout = layout_of(text, plan, len(numbers))
+    if layout is not None:
+        shape.layouts[zeros] = layout
+        shape.template = template_of(text)

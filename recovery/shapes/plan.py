@@ -51,6 +51,24 @@ class Plan:
 NO_PLAN = Plan((), (), (), None, tuple)
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of the numbers of a training step among those of its line; None: the line has no such number."""
+
+    # What is read of two lines: layouts with the same texts make the same reading of the same numbers.
+    readings: tuple[str, str]
+    # How many numbers a line has.
+    count: int
+    step: int
+    loss: int
+    lr: int | None
+    norm: int | None
+    # The numbers that must be the same in all lines: the scale and the epoch.
+    same: tuple[int, ...]
+    # The terms of the loss.
+    terms: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Shape:
     """What is known of one shape. `is_clear`: the digits decide nothing but numbers, so that there can be plans."""
@@ -64,6 +82,9 @@ class Shape:
     spans: Sequence[Span] = ()
     slots: Pick | None = None
     plans: dict[Zeros, Plan | None] = field(default_factory=dict)
+    # What lines that can be read as columns have in common; "": these cannot.
+    template: str = ""
+    layouts: dict[Zeros, Layout] = field(default_factory=dict)
 
     def numbers(self, text: str) -> list[float]:
         return [*map(float, self.slots(text))] if self.slots is not None else []

@@ -5,8 +5,13 @@ What a line means is said in logs/line_reader.py alone. A plan gives the same re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter
+
 from rung.recovery.logs.line_reader import read
-from rung.recovery.logs.reading import Reading
+from rung.recovery.logs.reading import Reading, Readings
+from rung.recovery.shapes.columns import readings_of
 from rung.recovery.shapes.learn import learn
 from rung.recovery.shapes.plan import MOST_PLANS, NO_PLAN, Shape
 
@@ -22,6 +27,7 @@ FREE, LINES_EACH = 64, 16
 
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _UNCLEAR = Shape()
+_template = attrgetter("template")
 
 
 class ShapeStore:
@@ -72,6 +78,17 @@ class KnownLines:
             return self._read_unclear(known, shape, text)
         self.recalled += 1
         return None if plan is None else plan.reading(numbers)
+
+    def templates(self, block: bytes) -> list[str]:
+        """Return the template of each line of a block of ASCII; "" for a line that must be read by itself."""
+        keys = block.translate(_ZEROS).split(b"\n")
+        return [*map(_template, map(self._shapes.get, keys, repeat(_UNCLEAR)))]
+
+    def read_alike(self, texts: Sequence[str]) -> Readings | None:
+        """Return the readings of lines that have one template; None where they must be read one by one."""
+        get = self._shapes.get
+        shapes = [get(text.encode("ascii").translate(_ZEROS), _UNCLEAR) for text in texts]
+        return readings_of(shapes, texts)
 
     def _see(self, key: bytes, text: str) -> None:
         """Learn a shape when it comes for the second time: most that come once never come again."""

@@ -26,6 +26,11 @@ class UnreadNumbers:
             self._perplexity.see(text, reading.loss)
         return reading
 
+    @property
+    def adds_nothing(self) -> bool:
+        """Return whether a line without a perplexity lacks nothing here."""
+        return self._unknown_loss.is_known
+
     def lines_missing(self) -> None:
         """Count anew what must come in a row: lines are missing here."""
         for each in (self._unknown_loss, self._rows, self._perplexity):

@@ -7,7 +7,7 @@ before it is carried out, and the engine finds again what was started.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import RungError, StoreError
@@ -42,6 +42,9 @@ GLANCE_SECONDS = 0.9 * TURN_SECONDS
 GLANCE_SECONDS_EACH = 0.0004
 # Where a run is being stopped, its end is looked for so often: a relaunch waits for it.
 STOPPING_SECONDS = 0.05
+# A turn of the loop gives turns to jobs for about so long. Those that are left come first in the next one, after a look
+# at what else has happened.
+MOST_TURN_SECONDS = 0.3
 # Progress is written so often; what is decided is written at once.
 PROGRESS_SECONDS = 1.0
 
@@ -77,6 +80,8 @@ class Controller:
         self._jobs: dict[str, Job] = {}
         # Those whose run is being stopped.
         self._stopping: list[str] = []
+        # Those that were due then and got no turn, and their ranks.
+        self._left: dict[str, int] = {}
         self._last_turn = self._progress_at = self._glanced_at = self._context.steady()
         self._agenda.wake(chores.KEY)
 
@@ -118,16 +123,29 @@ class Controller:
     def _take_turns(self) -> None:
         self._store.look_for_changes()
         due = self._find_due()
-        for job_id in [each for each in self._jobs if each in due]:
-            job = self._store.job(job_id)
-            self._guarded(job, self._turn)
-            self._guarded(job, self._side_trials.turn)
-            self._plan_next(job_id)
+        self._give_turns(due)
         if any(each not in self._jobs or self._jobs[each].state in chores.MAY_WAIT for each in due):
             self._chores.turn(host_is_away=bool(self._supervisor.unreachable))
         for job_id in self._store.take_written():
             self._agenda.wake(job_id)
         self._write_progress()
+
+    def _give_turns(self, due: Set[str]) -> None:
+        """Give turns to the jobs that are due, for a while: first to those that were left the last time."""
+        until = self._context.steady() + MOST_TURN_SECONDS
+        waiting = [each for each in self._jobs if each in due]
+        waiting.sort(key=lambda each: self._left.get(each, len(self._left)))
+        self._left = {}
+        for place, job_id in enumerate(waiting):
+            if self._context.steady() >= until:
+                self._left = {each: rank for rank, each in enumerate(waiting[place:])}
+                break
+            job = self._store.job(job_id)
+            self._guarded(job, self._turn)
+            self._guarded(job, self._side_trials.turn)
+            self._plan_next(job_id)
+        for job_id in self._left:
+            self._agenda.wake(job_id)
 
     def _find_due(self) -> set[str]:
         """Return what is due: woken by a thread or a deadline, new, written by anybody, or seen from outside."""

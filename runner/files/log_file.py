@@ -27,7 +27,7 @@ class LogFile:
     """A log and the place up to which it has been read."""
 
     def __init__(self, path: Path, offset: int = 0, *, in_line: bool = False) -> None:
-        self._path = path
+        self._path, self._first = path, str(path)
         # The place in the whole log, and where the file begins that is read now.
         self._offset, self._start = offset, 0
         self._in_line = in_line
@@ -82,7 +82,7 @@ class LogFile:
         return data or (self._skip_to(later[0]) if later else b"")
 
     def _read(self, size: int) -> bytes:
-        path = segment_path(self._path, self._start) if self._start else self._path
+        path = segment_path(self._path, self._start) if self._start else self._first
         try:
             data = _slice(path, self._offset - self._start, size)
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class LogFile:
         return line.encode()
 
 
-def _slice(path: Path, start: int, size: int) -> bytes:
+def _slice(path: Path | str, start: int, size: int) -> bytes:
     """Return these bytes of a file. A file object takes four times as long as reading the few lines of most slices."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

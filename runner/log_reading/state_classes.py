@@ -7,11 +7,13 @@ from enum import Enum
 from rung.jobs.model.fault import Fault, FaultKind
 from rung.jobs.model.saturation import Saturation
 from rung.recovery.detect import (
+    alike_lines,
     candidates,
     detector,
     fault_builder,
     last_exception,
     log_tail,
+    messages,
     numeric_faults,
     said_in_words,
     scan,
@@ -45,7 +47,7 @@ from rung.recovery.unread import nan_rows, numbers, unknown_loss, unknown_rise
 from rung.runner.series import write
 
 _CLASSES: tuple[type, ...] = (
-    *(Fault, Saturation),
+    *(Fault, Saturation, messages.Followed, messages.Messages, alike_lines.AlikeLines),
     *(candidates.FaultCandidate, candidates.FaultCandidates, detector.Detector, fault_builder.FaultBuilder),
     *(last_exception.LastException, log_tail.Tail, log_tail.Traceback, numeric_faults.NumericFaults),
     *(said_in_words.SaidInWords, scan.Scan, unknown_loss.UnknownLoss, unknown_rise.UnknownRise),

@@ -62,9 +62,9 @@ class LogWatch:
         if warning is not None and not warns:
             warning = warning.model_copy(update={"stop": False})
         rules = job.spec.recovery.rules
-        take = series.add if series is not None else None
+        take, take_many = (series.add, series.add_many) if series is not None else (None, None)
         # In a log from elsewhere `Killed` most likely means lack of memory. Here the control group reports that itself.
-        self.detector = Detector(rules, warning, FaultKind.INFRA_FAULT, warns_after, take)
+        self.detector = Detector(rules, warning, FaultKind.INFRA_FAULT, warns_after, take, take_many)
         self.mode = job.spec.knobs.mode
         # An early warning that must not stop a job must not fail it at its end either.
         self.fails_clean_exit = FAILS_CLEAN_EXIT

@@ -75,7 +75,7 @@ def rebuilt(paths: AttemptPaths, rules: Sequence[Rule] = ()) -> list[Row]:
     from rung.recovery.detect.scan import Scan
 
     series, log = Series(), LogFile(paths.log)
-    scan = Scan(Detector(rules, None, on_numbers=series.add))
+    scan = Scan(Detector(rules, None, on_numbers=series.add, on_readings=series.add_many))
     try:
         while chunk := log.read(CHUNK):
             scan.feed(chunk)

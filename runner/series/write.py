@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from stat import S_ISREG
 
 from rung.jobs.model.paths import AttemptPaths
-from rung.recovery.logs.reading import Reading
-from rung.recovery.series.point import Row, numbers_of
+from rung.recovery.logs.reading import Reading, Readings
+from rung.recovery.series.point import Row, columns_of, numbers_of
 from rung.recovery.series.thinning import Thinner, count_of_row, readings_of
 from rung.runner.files.log_file import is_complete
 from rung.runner.series.file_format import HEAD, MAX_BYTES, line_of, lines_of, parse, parse_more
@@ -45,7 +45,8 @@ class SeriesWriter:
     """Takes the readings of one attempt and writes their rows, a few at a time. `note`: why it was given up."""
 
     def __init__(self, paths: AttemptPaths, now: Callable[[], float]) -> None:
-        self._paths, self._now = paths, now
+        # A path is joined anew each time that it is asked for, and this file is written to with nearly every read.
+        self._paths, self._file, self._now = paths, str(paths.series), now
         self._thinner: Thinner | None = None
         # Readings that are in the file already; the steps up to this one are, where the log is not complete any more.
         self._skip, self._after = 0, -1
@@ -113,6 +114,16 @@ class SeriesWriter:
         if row is not None:
             self._waiting.append(row)
 
+    def add_many(self, readings: Readings) -> None:
+        """Take readings in a row, as `add` does one by one."""
+        if self.note:
+            return
+        if self._skip or self._after >= 0 or self._thinner is None:
+            for step, row in zip(readings.steps, readings.rows, strict=True):
+                self.add(step, readings.read(row))
+            return
+        self._waiting += self._thinner.add_many(readings.steps, columns_of(readings))
+
     def write(self, *, live: bool) -> None:
         """Write the rows that are complete. `live`: their readings have just come, so the time is theirs."""
         if not self._waiting or self.note:
@@ -136,7 +147,7 @@ class SeriesWriter:
         self.write(live=live)
 
     def _append(self, data: bytes) -> None:
-        file = os.open(self._paths.series, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, PRIVATE)
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK, PRIVATE)
         try:
             written = os.write(file, data)
         finally:

@@ -94,11 +94,15 @@ def finite_or_text(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+# Made once, because `dumps` makes one for each text that must have no NaN.
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
 def attempt_to_json(attempt: Attempt) -> str:
     # Progress is kept once a second for every run. Its numbers are nearly always finite, so they are looked through
     # only when JSON refuses them.
     try:
-        return json.dumps(_plain_values(attempt), allow_nan=False)
+        return _ENCODER.encode(_plain_values(attempt))
     except ValueError:
         return json.dumps(attempt_to_dict(attempt), allow_nan=False)
 

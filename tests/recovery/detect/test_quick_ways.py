@@ -9,12 +9,11 @@ import pytest
 
 from rung.jobs.model.fault import FaultKind
 from rung.jobs.spec.recovery_spec import EarlyWarning
-from rung.recovery.detect import scan
 from rung.recovery.detect.candidates import FaultCandidates
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.fault_builder import FaultBuilder
 from rung.recovery.detect.numeric_faults import NumericFaults
-from rung.recovery.logs.lines import MAX_TEXT, Line
+from rung.recovery.logs.lines import Line
 from rung.recovery.logs.reading import Reading
 from rung.recovery.monitors.loss_finite import LossMonitor
 from rung.recovery.monitors.loss_scale import Backoff
@@ -120,26 +119,6 @@ def test_a_healthy_loss_ends_bad_ones_that_were_all_skipped() -> None:
     monitor = LossMonitor()
     assert monitor.see(Reading(loss=NAN, skipped=True, loss_name="loss")) and monitor.pending
     assert not monitor.see(Reading(loss=2.0, loss_name="loss")) and not monitor.pending
-
-
-def lines_of_any_kind(dice: random.Random) -> bytes:
-    pieces = (b"step 1 loss 2", b"", b" ", b"\xc3\xa9 loss 1", b"\r", b"x\r50%\r", b"rung| step step=1 loss=2")
-    return b"".join(dice.choice(pieces[: dice.randrange(1, 8)]) + b"\n" for _ in range(dice.randrange(12)))
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_a_block_is_split_the_same_by_either_way(seed: int) -> None:
-    block, number = lines_of_any_kind(random.Random(seed)), seed
-    assert list(scan._segments(block, number)) == list(scan._any_segments(block, number))
-
-
-def test_a_line_that_is_too_long_to_show_is_cut() -> None:
-    block = b"a" * (MAX_TEXT + 5) + b"\nb\n"
-    assert [(size, len(text)) for _, size, text in scan._segments(block, 1)] == [
-        (MAX_TEXT + 5, MAX_TEXT),
-        (1, 1),
-        (0, 0),
-    ]
 
 
 def test_a_perplexity_is_read_where_the_unknown_loss_is_known() -> None:

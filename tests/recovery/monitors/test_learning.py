@@ -198,3 +198,17 @@ def test_the_history_of_losses_is_bounded_and_keeps_its_shape():
 
 def test_losses_that_are_not_finite_are_not_in_the_history():
     assert losses([float("nan"), float("inf")]).last_step is None
+
+
+def test_many_losses_at_once_are_kept_as_one_by_one():
+    dice, one_by_one, at_once = random.Random(3), LossHistory(64), LossHistory(64)
+    step = 0
+    for _ in range(200):
+        count = dice.choice((1, 5, 30))
+        steps, losses = range(step, step + count), [dice.random() for _ in range(count)]
+        lrs = [dice.random() for _ in range(count)] if dice.random() < 0.5 else None
+        for place, loss in enumerate(losses):
+            one_by_one.add(steps[place], loss, lrs[place] if lrs else None)
+        at_once.add_many(steps, losses, lrs)
+        assert vars(at_once) == vars(one_by_one)
+        step += count

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rung.jobs.job import Job
 from rung.jobs.model.errors import StoreBlocked
 from rung.jobs.model.state import JobState
 from rung.runner.context import TURN_SECONDS
@@ -68,6 +69,31 @@ def end(world: World, job: str) -> None:
     while not world.job(job).ended:
         assert not patience.is_over(), world.job(job)
         world.turn()
+
+
+def test_jobs_that_are_left_by_a_long_turn_come_first_in_the_next(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = build(ampere=["A100"] * 5)
+    jobs = [world.submit(name, "A100", **JOB) for name in "abcde"]
+    world.until(lambda: all(map(world.is_running, jobs)))
+    loop, taken = world.controller, list[str]()
+
+    def turn(job: Job) -> None:
+        taken.append(job.id)
+        world.pass_time(0.6 * controller.MOST_TURN_SECONDS)
+
+    monkeypatch.setattr(loop, "_turn", turn)
+    due = set(jobs)
+    monkeypatch.setattr(loop, "_find_due", lambda: due | loop._agenda.take())
+    loop.turn()
+    assert taken == jobs[:2]
+    loop.turn()
+    # The first two are due again, but they wait for the others.
+    assert taken == jobs[:4]
+    due = set()
+    loop.turn()
+    assert taken == [*jobs, jobs[0]]
 
 
 def test_from_a_fault_to_the_relaunch_nothing_waits_for_a_clock(build: Build) -> None:
