@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rung.jobs.job import Attempt
+from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.event import EventKind
 from rung.runner.state import codec
 
@@ -71,6 +72,13 @@ class PlaceRows:
         )
         rows = self._rows(query, first, EventKind.ENDED.value, NEWEST_ATTEMPTS)
         return self._decode(lambda row: replace(codec.attempt_from_row(row), ended_at=row["at"]), rows)
+
+    def has_remote_attempts(self) -> bool:
+        """Tell whether any attempt, also of a removed job, was given to a host."""
+        # An older store has no engine there: an attempt with an image is on a host.
+        engine = "coalesce(json_extract(data, '$.engine'), json_extract(data, '$.image'), ?)"
+        query = f"SELECT 1 FROM attempts WHERE {engine} <> ? LIMIT 1"  # noqa: S608
+        return bool(self._rows(query, PROCESS.name, PROCESS.name))
 
     def cleared_places(self) -> dict[str, float]:
         """Return when a person gave hosts, nodes or GPUs another chance, by their names."""
