@@ -30,7 +30,7 @@ class ProbeSweep:
 
     def _hosts(self, *, is_host_wanted: bool) -> list[Host]:
         if self._has_remote_jobs is None:
-            self._has_remote_jobs = self._context.store.has_remote_attempts()
+            self._has_remote_jobs = self._context.store.has_remote_jobs()
         # What came since is seen as it waits. To read all jobs again took memory with each one that had ended.
         self._has_remote_jobs = self._has_remote_jobs or is_host_wanted
         try:

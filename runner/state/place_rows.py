@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rung.jobs.job import Attempt
-from rung.jobs.model.engine import PROCESS
 from rung.jobs.model.event import EventKind
 from rung.runner.state import codec
 
@@ -73,12 +72,12 @@ class PlaceRows:
         rows = self._rows(query, first, EventKind.ENDED.value, NEWEST_ATTEMPTS)
         return self._decode(lambda row: replace(codec.attempt_from_row(row), ended_at=row["at"]), rows)
 
-    def has_remote_attempts(self) -> bool:
-        """Tell whether any attempt, also of a removed job, was given to a host."""
-        # An older store has no engine there: an attempt with an image is on a host.
-        engine = "coalesce(json_extract(data, '$.engine'), json_extract(data, '$.image'), ?)"
-        query = f"SELECT 1 FROM attempts WHERE {engine} <> ? LIMIT 1"  # noqa: S608
-        return bool(self._rows(query, PROCESS.name, PROCESS.name))
+    def has_remote_jobs(self) -> bool:
+        """Tell whether any job, also a removed one, was for a host: as `JobSpec.is_remote` does, without parsing it."""
+        fields = ("$.image", "$.slurm", "$.resources.time")
+        asked = " OR ".join(f"json_extract(spec, '{each}') IS NOT NULL" for each in fields)
+        query = f"SELECT 1 FROM jobs WHERE {asked} OR json_extract(spec, '$.resources.nodes') > 1 LIMIT 1"  # noqa: S608
+        return bool(self._rows(query))
 
     def cleared_places(self) -> dict[str, float]:
         """Return when a person gave hosts, nodes or GPUs another chance, by their names."""
