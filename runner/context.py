@@ -98,6 +98,7 @@ class Context:
 
     def job_ended(self, job_id: str) -> None:
         """Drop what is kept about a job that has ended, and what need not be left alone any longer."""
+        self.engines.job_ended(job_id)
         self.progress.pop(job_id, None)
         kept = {key: at for key, at in self._first_seen.items() if not (isinstance(key, tuple) and job_id in key)}
         self._first_seen, now = kept, self.steady()

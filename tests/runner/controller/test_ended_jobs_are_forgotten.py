@@ -60,8 +60,9 @@ def kept_by(world: World) -> Counter[str]:
 
 
 def counted(world: World) -> Counter[str]:
-    # The last report of a host stays until a job needs it.
-    world.controller._context.tasks.take("host ampere")
+    for host in world.engines.made:
+        # Its last report stays until a job needs it.
+        world.controller._context.tasks.take(f"host {host}")
     found: Counter[str] = Counter()
     for path, count in entries(world.controller):
         found[path] += count
@@ -124,13 +125,25 @@ def be_lost_and_found(world: World) -> None:
 
 
 def be_refused(world: World) -> None:
-    """Let a host refuse to start a job, whose files cannot be looked at either, until it is cancelled."""
-    engine = world.engine("ampere")
-    engine.refuses = engine.no_files = "no"
+    """Let a host refuse to start a job, until it fails."""
+    world.engine("ampere").refuses = "no"
     job = world.submit("a", "A100", **JOB)
-    world.turn(20)
+    world.until(lambda: world.job(job).ended, turns=300)
+    world.engine("ampere").refuses = ""
+
+
+def wait_for_another_host(world: World) -> None:
+    """Let a job lose its host, and be cancelled while another job has the GPU of the only other one."""
+    recovery = {**JOB["recovery"], "host_lost_after": "30s"}
+    other = world.submit("b", "P100", **JOB)
+    job = world.submit("a", "A100", "P100", **{**JOB, "recovery": recovery})
+    world.until(lambda: world.is_running(job) and world.is_running(other))
+    world.engine("ampere").away = True
+    world.until(lambda: "in use by" in world.job(job).reason)
     cancelled(world, job)
-    engine.refuses = engine.no_files = ""
+    cancelled(world, other)
+    world.engine("ampere").away = False
+    world.until(lambda: not world.store.orphans())
 
 
 def break_down(world: World) -> None:
@@ -180,21 +193,23 @@ def wait_for_a_gpu_after_a_retry(world: World) -> None:
     """Let a person try a failed job again, and cancel it while other people's processes have all the GPUs."""
     job = fail_for_good(world)
     world.engine("ampere").foreign_processes = dict.fromkeys(GPUS, "somebody's")
+    world.controller._host_pool.forget("ampere")
     retry(world.store, world.job(job), {}, at=world.now)
-    world.turn(70)
+    world.until(lambda: "somebody's" in world.job(job).reason)
     cancelled(world, job)
     world.engine("ampere").foreign_processes = {}
 
 
 LIVES = [
     *(end_well, end_beside_a_trial, end_when_a_copy_has_failed, fail_once, fail_for_good, lack_a_secret, get_no_image),
-    *(be_cancelled, be_lost_and_found, be_refused, break_down, wait_for_a_gpu_after_a_retry),
+    *(be_cancelled, be_lost_and_found, be_refused, break_down, wait_for_another_host),
+    wait_for_a_gpu_after_a_retry,
 ]
 
 
 @pytest.mark.parametrize("live", LIVES)
 def test_what_a_controller_keeps_does_not_grow_with_the_jobs_that_have_ended(build: Build, live: Any) -> None:
-    world = build(ampere=["A100"] * 4)
+    world = build(ampere=["A100"] * 4, pascal=["P100"])
     live(world)
     before = kept_by(world)
     for _ in range(3):
