@@ -96,6 +96,14 @@ class Context:
         """Forget that something lasted."""
         self._first_seen.pop(key, None)
 
+    def job_ended(self, job_id: str) -> None:
+        """Drop what is kept about a job that has ended, and what need not be left alone any longer."""
+        self.engines.job_ended(job_id)
+        self.progress.pop(job_id, None)
+        kept = {key: at for key, at in self._first_seen.items() if not (isinstance(key, tuple) and job_id in key)}
+        self._first_seen, now = kept, self.steady()
+        self._back_off_until = {key: until for key, until in self._back_off_until.items() if until > now}
+
     def count_anew(self) -> None:
         """Count everything that lasts from now on: nobody looked for a while, and it may have been over meanwhile."""
         self._first_seen.clear()

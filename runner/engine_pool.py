@@ -63,6 +63,9 @@ class Engines(Protocol):
     def survey_here(self) -> Report:
         """Return the GPUs of this machine, likewise."""
 
+    def job_ended(self, job_id: str) -> None:
+        """Drop what is kept about a job that has ended."""
+
     def close(self) -> None: ...
 
 
@@ -132,6 +135,9 @@ class RealEngines:
         engine = GroupEngine(parts, self._host(attempt.host).address_for_ranks, self._store_id)
         self._groups[attempt.job_id] = attempt.number, engine
         return engine
+
+    def job_ended(self, job_id: str) -> None:
+        self._groups.pop(job_id, None)
 
     def _host(self, name: str) -> Host:
         found = next((host for host in self.hosts if host.name == name), None)

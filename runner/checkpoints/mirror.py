@@ -101,6 +101,11 @@ class Mirror:
         # The last error of each job, so that it is recorded once.
         self._errors: dict[str, str] = {}
 
+    def job_ended(self, job_id: str) -> None:
+        """Drop what is kept about a job; a copy that is being made stays, and is known when the job is tried again."""
+        self._next.pop(job_id, None)
+        self._errors.pop(job_id, None)
+
     def turn(self, job: Job) -> None:
         """Take the result for a running job, and start the next copy when it is time."""
         key = f"mirror {job.id}"

@@ -89,6 +89,9 @@ class CheckpointSearch:
     def forget(self, job_id: str) -> None:
         self._found.pop(job_id, None)
 
+    def job_ended(self, job_id: str) -> None:
+        self.forget(job_id)
+
     def wait(self, job: Job, because: str) -> None:
         """Show what a job waits for, once as an event, and search again soon; less often when it waits for long."""
         store, number = self._context.store, self._context.store.attempts(job.id)[-1].number
@@ -200,7 +203,7 @@ class CheckpointSearch:
             come.popleft()
 
     def _take(self, seen: Seen, job: Job, found: list[Sighting]) -> None:
-        self.keep(job)
+        self._keep_last(job)
         self.last_seen.keep(job.id, seen)
         store, at = self._context.store, self._context.now()
         attempts = store.attempts(job.id)
@@ -231,7 +234,13 @@ class CheckpointSearch:
         if job.spec.knobs.mode == "zero-edit" and not found and EventKind.NO_CHECKPOINT not in kinds:
             store.add_event(job.id, number, EventKind.NO_CHECKPOINT, {"because": NONE_WRITTEN}, at=at)
 
+    def _keep_last(self, job: Job) -> None:
+        """Store the verdicts that are left after a search, which holds no more of them."""
+        self.keep(job)
+        self._new.pop(job.id, None)
+
     def _failed(self, job: Job, error: RungError) -> None:
+        self._keep_last(job)
         self._context.set_reason(job, f"its checkpoints cannot be looked at: {error}")
         self._context.back_off(job.id, RETRY_SECONDS)
 

@@ -147,6 +147,11 @@ class CheckpointMover:
         active = context.store.jobs(active=True)
         self._tried = {(each.job_id, each.number) for job in active for each in context.store.attempts(job.id)[-1:]}
 
+    def job_ended(self, job_id: str) -> None:
+        """Drop what is kept about a job: none of its attempts is started any more."""
+        self._done = {key for key in self._done if key[0] != job_id}
+        self._tried = {key for key in self._tried if key[0] != job_id}
+
     def pending(self, attempt: Attempt) -> bool:
         return attempt.number > 1 and (attempt.job_id, attempt.number) not in self._done
 

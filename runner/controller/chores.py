@@ -55,8 +55,9 @@ class Chores:
         validations = self._validations.turn()
         jobs = self._context.store.jobs(active=True)
         self._orphans.turn()
-        self._probes.turn()
-        self._survey_hosts(jobs, host_is_away=host_is_away)
+        is_host_wanted = any(job.state in MAY_WAIT and job.spec.is_remote for job in jobs)
+        self._probes.turn(is_host_wanted=is_host_wanted)
+        self._survey_hosts(is_needed=host_is_away or is_host_wanted)
         self._place(jobs)
         self.open = validations + self._trial_folders.turn(jobs)
 
@@ -64,9 +65,9 @@ class Chores:
         """Go on with what is left to remove after the last job has ended; False: there is nothing to wait for."""
         return self._trial_folders.turn(()) > 0
 
-    def _survey_hosts(self, jobs: Sequence[Job], *, host_is_away: bool) -> None:
+    def _survey_hosts(self, *, is_needed: bool) -> None:
         """Keep the reports of the hosts fresh while a job may need another host."""
-        if host_is_away or any(job.state in MAY_WAIT and job.spec.is_remote for job in jobs):
+        if is_needed:
             try:
                 self._host_pool.refresh()
             except RungError:

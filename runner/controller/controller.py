@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping, Set
+from typing import Protocol
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.errors import RungError, StoreError
@@ -49,6 +50,12 @@ MOST_TURN_SECONDS = 0.3
 PROGRESS_SECONDS = 1.0
 
 
+class KeepsJobs(Protocol):
+    """A part that keeps something about each active job."""
+
+    def job_ended(self, job_id: str) -> None: ...
+
+
 class Controller:
     """Gives jobs their turns. The clocks and the sleep are passed in."""
 
@@ -75,6 +82,10 @@ class Controller:
         )
         self._mirror = Mirror(self._context)
         self._chores = Chores(self._context, self._host_pool, self._placer, self._on_error)
+        self._parts_with_jobs: tuple[KeepsJobs, ...] = (
+            *(self._context, self._supervisor, self._side_trials, self._look_again),
+            *(self._mirror, self._checkpoint_search, self._placer),
+        )
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
         # The active jobs as they were at the last turn.
         self._jobs: dict[str, Job] = {}
@@ -152,6 +163,8 @@ class Controller:
         now, before = self._context.steady(), self._jobs
         self._jobs = {job.id: job for job in self._store.jobs(active=True)}
         self._stopping = [job_id for job_id, job in self._jobs.items() if job.state is JobState.STOPPING]
+        for job_id in before.keys() - self._jobs.keys():
+            self._job_ended(job_id)
         due = {job_id for job_id, job in self._jobs.items() if before.get(job_id) is not job}
         glance = self._supervisor.glance
         if now - self._glanced_at >= max(GLANCE_SECONDS, GLANCE_SECONDS_EACH * len(glance)):
@@ -160,6 +173,12 @@ class Controller:
         elif self._stopping:
             due.update(glance.look(self._stopping))
         return due | self._agenda.take()
+
+    def _job_ended(self, job_id: str) -> None:
+        """Have every part drop what it keeps about a job that has ended, so that nothing grows with their number."""
+        self._unexpected_errors.pop(job_id, None)
+        for part in self._parts_with_jobs:
+            part.job_ended(job_id)
 
     def _plan_next(self, job_id: str) -> None:
         """Plan the turn that a job gets though nothing happens to it."""

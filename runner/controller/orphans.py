@@ -83,6 +83,7 @@ class OrphanSweep:
             self._stopped.add(key)
         if observation.presence in GONE:
             how = "it still ran and was stopped" if key in self._stopped else GONE[observation.presence]
+            self._stopped.discard(key)
             transitions.orphan_gone(self._context.store, orphan, how, at=self._context.now())
 
     def _report_error(self, orphan: Orphan, key: str, error: BaseException) -> None:

@@ -15,11 +15,12 @@ class ProbeSweep:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        # Whether any job ever ran on a host; without one, no host is asked.
-        self._has_remote_jobs = False
+        # Whether any job ever ran on a host; without one, no host is asked. None: the store was not asked yet.
+        self._has_remote_jobs: bool | None = None
 
-    def turn(self) -> None:
-        for host in self._hosts():
+    def turn(self, *, is_host_wanted: bool) -> None:
+        """Sweep the hosts that are due; `is_host_wanted`: a job waits for a host, and may run there from now on."""
+        for host in self._hosts(is_host_wanted=is_host_wanted):
             key = f"sweep {host.name}"
             # The result does not matter, nor does an error: the next sweep tries again.
             self._context.tasks.take(key)
@@ -27,10 +28,11 @@ class ProbeSweep:
                 self._context.back_off(key, SWEEP_SECONDS)
                 self._submit(key, host)
 
-    def _hosts(self) -> list[Host]:
-        if not self._has_remote_jobs and not self._context.is_backing_off("sweep"):
-            self._context.back_off("sweep", SWEEP_SECONDS)
-            self._has_remote_jobs = any(job.spec.is_remote for job in self._context.store.jobs())
+    def _hosts(self, *, is_host_wanted: bool) -> list[Host]:
+        if self._has_remote_jobs is None:
+            self._has_remote_jobs = self._context.store.has_remote_jobs()
+        # What came since is seen as it waits. To read all jobs again took memory with each one that had ended.
+        self._has_remote_jobs = self._has_remote_jobs or is_host_wanted
         try:
             return list(self._context.engines.hosts) if self._has_remote_jobs else []
         except RungError:

@@ -40,6 +40,12 @@ class SideTrials:
         self._watches: dict[str, log_watch.LogWatch] = {}
         self._stalls = StallWatch(context)
 
+    def job_ended(self, job_id: str) -> None:
+        """Drop what is kept about the trials of a job; those that still run are orphans now."""
+        self._stalls.forget(job_id)
+        trials = task_key(job_id, 0).removesuffix("0")
+        self._watches = {key: watch for key, watch in self._watches.items() if not key.startswith(trials)}
+
     def turn(self, job: Job) -> None:
         """Give every trial beside the last attempt of a job its turn."""
         if job.spec.recovery.trials is None or not job.spec.is_remote:

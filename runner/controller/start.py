@@ -36,6 +36,9 @@ class Starter:
         self._context, self._on_unreachable, self._forget = context, on_unreachable, forget
         self._set_aside = CheckpointMover(context, last_seen)
 
+    def job_ended(self, job_id: str) -> None:
+        self._set_aside.job_ended(job_id)
+
     def start(self, job: Job, attempt: Attempt, view: AttemptView) -> None:
         """Take the next step to the start of an attempt that its engine does not have yet."""
         context = self._context

@@ -67,6 +67,10 @@ class Supervisor:
         self.glance.forget(job_id)
         self.unreachable.discard(job_id)
 
+    def job_ended(self, job_id: str) -> None:
+        self.forget(job_id)
+        self._starter.job_ended(job_id)
+
     def supervise(self, job: Job) -> None:
         attempt = self._last(job)
         if self._is_delayed(job, attempt):

@@ -46,6 +46,10 @@ class Placer:
         self._avoided_until: dict[tuple[str, str], tuple[float, str]] = {}
         self.bad_gpus = BadGpus(context)
 
+    def job_ended(self, job_id: str) -> None:
+        self._moving.pop(job_id, None)
+        self._avoided_until = {key: until for key, until in self._avoided_until.items() if key[0] != job_id}
+
     def move(self, job: Job, decision: Relaunch) -> None:
         """Have a recovering job placed anew: on another host, or on other GPUs."""
         self._moving[job.id] = (len(self._context.store.attempts(job.id)), decision)

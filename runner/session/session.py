@@ -176,7 +176,7 @@ class Session(OpenHome):
         """Print the first line of a controller; return the last event before it."""
         jobs = len(self.store.jobs(active=True))
         click.echo(f"controller pid={os.getpid()} home={self.paths.home} jobs={jobs}")
-        return max((event.seq for event in self.store.events()), default=0)
+        return self.store.last_event()
 
     def _print_events(self, last_event: int) -> int:
         for event in self.store.events(after=last_event):

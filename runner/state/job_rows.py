@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -67,6 +67,9 @@ class JobRows:
 
     @abstractmethod
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]: ...
+
+    @abstractmethod
+    def _translated_errors(self) -> AbstractContextManager[None]: ...
 
     @abstractmethod
     def _decode(self, make: Callable[[sqlite3.Row], Made], rows: Sequence[sqlite3.Row]) -> list[Made]: ...
@@ -147,11 +150,16 @@ class JobRows:
                 memory.attempts[job_id] = list(found)
         return found
 
-    def attempts_by_job(self) -> list[list[Attempt]]:
-        """Return the attempts of every job, one list per job, in the order of their numbers."""
-        attempts = self._decode(codec.attempt_from_row, self._rows("SELECT data FROM attempts ORDER BY job_id, number"))
-        attempts = self._memory.with_progress(attempts) if self._memory is not None else attempts
-        return [list(group) for _, group in groupby(attempts, key=lambda each: each.job_id)]
+    def attempts_by_job(self) -> Iterator[list[Attempt]]:
+        """Yield the attempts of every job, one list per job, in the order of their numbers.
+
+        Only those of one job are in memory: there may be thousands of jobs, and the controller asks for the ledger.
+        """
+        with self._translated_errors():
+            rows = self._db.execute("SELECT job_id, data FROM attempts ORDER BY job_id, number")
+            for _, group in groupby(rows, key=lambda row: row["job_id"]):
+                attempts = self._decode(codec.attempt_from_row, list(group))
+                yield self._memory.with_progress(attempts) if self._memory is not None else attempts
 
     # Writing
 

@@ -59,6 +59,15 @@ class ListedRows(OutboxRows):
         found = {job_id: list(group) for job_id, group in groupby(attempts, key=lambda each: each.job_id)}
         return {job_id: found.get(job_id, []) for job_id in ids}
 
+    def jobs_with_trials(self) -> set[str]:
+        """Return the jobs that are not removed and have, or had, trials."""
+        query = (
+            "SELECT DISTINCT job_id FROM attempts JOIN listed_jobs ON job_id = id "
+            "WHERE json_extract(data, '$.trial.index') IS NOT NULL "
+            "AND NOT coalesce(json_extract(data, '$.trial.goes_on'), 0)"
+        )
+        return {str(row["job_id"]) for row in self._rows(query)}
+
     def refuse_removed(self, job_id: str) -> None:
         """Refuse to use a job again whose files are being removed, or are gone."""
         if self._rows("SELECT 1 FROM removals WHERE job_id = ?", job_id):

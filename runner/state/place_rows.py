@@ -72,6 +72,13 @@ class PlaceRows:
         rows = self._rows(query, first, EventKind.ENDED.value, NEWEST_ATTEMPTS)
         return self._decode(lambda row: replace(codec.attempt_from_row(row), ended_at=row["at"]), rows)
 
+    def has_remote_jobs(self) -> bool:
+        """Tell whether any job, also a removed one, was for a host: as `JobSpec.is_remote` does, without parsing it."""
+        fields = ("$.image", "$.slurm", "$.resources.time")
+        asked = " OR ".join(f"json_extract(spec, '{each}') IS NOT NULL" for each in fields)
+        query = f"SELECT 1 FROM jobs WHERE {asked} OR json_extract(spec, '$.resources.nodes') > 1 LIMIT 1"  # noqa: S608
+        return bool(self._rows(query))
+
     def cleared_places(self) -> dict[str, float]:
         """Return when a person gave hosts, nodes or GPUs another chance, by their names."""
         rows = self._rows("SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", len(CLEARED), CLEARED)

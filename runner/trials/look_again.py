@@ -28,6 +28,9 @@ class LookAgain:
         # The last level step of each attempt from which nothing could be tried.
         self._passed: dict[tuple[str, int], int] = {}
 
+    def job_ended(self, job_id: str) -> None:
+        self._passed = {key: step for key, step in self._passed.items() if key[0] != job_id}
+
     def consider(self, job: Job, last: Attempt, history: LossHistory) -> bool:
         """Stop a running job whose loss is level; False: it falls, or there is nothing to try."""
         if job.spec.recovery.trials is None or last.made_all_steps:

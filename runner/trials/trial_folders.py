@@ -31,7 +31,7 @@ class TrialFolders:
         """Remove what is due, in the task pool; return how many removals are under way."""
         if self._jobs is None:
             # An earlier controller may have been killed before it removed them.
-            self._jobs, active = set(), self._context.store.jobs()
+            self._jobs = self._context.store.jobs_with_trials()
         self._jobs |= {job.id for job in active if self._has_trials(job)}
         return sum(self._tidy(job_id) for job_id in sorted(self._jobs))
 

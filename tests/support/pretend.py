@@ -220,6 +220,8 @@ class PretendEngines:
     def survey_here(self) -> Report:
         return Report(HERE, engine="processes", gpus=tuple(GpuState(gpu) for gpu in self.gpus_here))
 
+    def job_ended(self, job_id: str) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -115,6 +116,24 @@ def test_progress_is_seen_here_at_once_and_by_others_when_it_is_written(store: S
     store.write_progress()
     assert [each.furthest_step for each in other.attempts(first)] == [None, 9]
     assert [each.furthest_step for each in other.attempts(second)] == [7]
+
+
+def test_the_attempts_of_all_jobs_are_not_in_memory_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(9):
+        add(store, 1, 2)
+    rows, attempts, read = list[sqlite3.Row](), list[weakref.ref[Attempt]](), codec.attempt_from_row
+
+    def counted(row: sqlite3.Row) -> Attempt:
+        found = read(row)
+        attempts.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(codec, "attempt_from_row", counted)
+    store._db.row_factory = lambda *made: rows.append(sqlite3.Row(*made)) or rows[-1]  # type: ignore[func-returns-value]
+    next(store.attempts_by_job())
+    assert (len(rows), len(attempts)) == (3, 2), "the third row shows that the first job has no more"
+    alive = [sum(each() is not None for each in attempts) for _ in store.attempts_by_job()]
+    assert len(alive) == 9 and max(alive) <= 4, "those of one job, and of the one before it"
 
 
 def test_progress_survives_what_another_process_writes(store: Store, other: Store) -> None:

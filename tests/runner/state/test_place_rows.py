@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rung.jobs.spec.job_spec import JobSpec
 from rung.runner.state import place_rows
 from rung.runner.state.store import Store
 from tests.support.places import ASSERT, died, ended, record
@@ -58,3 +60,25 @@ def test_what_was_cleared_stays_cleared_and_can_be_cleared_again(store: Store, t
         assert store.cleared_places() == {"turing": at}
     with closing(Store(tmp_path / "rung.db")) as later:
         assert later.bad_places(NOW) == [] and later.store_id == store.store_id
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"image": f"example.org/train@sha256:{'0' * 64}"},
+        {"resources": {"gpu": ["A100"]}},
+        {"resources": {"time": "1h"}},
+        {"resources": {"nodes": 2, "gpu": ["A100"]}},
+        {"resources": {"nodes": 1, "cpus": 2}},
+        {"slurm": {"partition": "main"}},
+    ],
+)
+def test_whether_any_job_went_to_a_host_is_told_as_its_spec_tells_it(
+    fields: dict[str, Any], store: Store, tmp_path: Path
+) -> None:
+    assert not store.has_remote_jobs()
+    spec = JobSpec.model_validate({"name": "a", "run": "true", **fields})
+    with store.transaction():
+        store.add_job(spec, tmp_path, at=NOW)
+    assert store.has_remote_jobs() is spec.is_remote
