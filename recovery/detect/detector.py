@@ -21,6 +21,7 @@ from rung.recovery.logs.line_reader import MARK, LineReader
 from rung.recovery.logs.lines import Line
 from rung.recovery.logs.progress import Progress, ProgressTracker
 from rung.recovery.logs.reading import Reading, Readings
+from rung.recovery.logs.step_count import EpochsBeginAgain
 from rung.recovery.logs.unwrap import Unwrapper
 from rung.recovery.monitors.fault_groups import HAS_ONSET
 from rung.recovery.monitors.learning import LossHistory
@@ -62,6 +63,7 @@ class Detector:
         self._known = KnownLines()
         self._read_alone = self._known.read
         self._reader = LineReader(self._read_alone)
+        self._epochs = EpochsBeginAgain()
         self._unread = UnreadNumbers()
         self._tail = Tail()
         self._last_exception = LastException()
@@ -221,6 +223,8 @@ class Detector:
                 return []
         elif progress.has_records:
             return self._take_printed_loss(reading)
+        elif reading.step is None and reading.loss is not None and self._epochs.begin_again(self._builder.line.text):
+            self._numbers.begin_course()
         self._builder.step = step = progress.advance(reading)
         if progress.redrawn:
             return []

@@ -17,6 +17,7 @@ from rung.recovery.logs.reading import Reading
 from rung.recovery.monitors.fault_groups import BAD_SCALE, BAD_VALUE
 from rung.recovery.monitors.loss_scale import Backoff
 from rung.recovery.signatures import Role, Signature
+from rung.recovery.signatures.cuda import ASSERT_TRIGGERED, DEVICE_ASSERTION
 from rung.recovery.signatures.memory import KILLED
 from rung.recovery.signatures.search import Match, is_first_hand, search, search_assertion
 from rung.recovery.signatures.user_rules import named_fault
@@ -48,6 +49,8 @@ class Messages:
             if found := log.numbers.back_off(log.progress.step, event):
                 return found
         match = search(text, lower) or search_assertion(text, log.builder.traceback.source)
+        if match and (ASSERT_TRIGGERED in lower or match.signature.name == DEVICE_ASSERTION):
+            log.numbers.confirm_by_assertion()
         # The back-off explains the bad gradients that its line tells of.
         found = self._take_match(match, reading) if match and not (event and match.signature.window) else []
         if log.builder.traceback.ends and is_exception(text):

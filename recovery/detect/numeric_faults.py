@@ -236,6 +236,12 @@ class NumericFaults:
         elif found and found.certainty > Certainty.DECISIVE and not self._losses.pending and self._losses.ever_good:
             self._candidates.drop(_K.NAN_LOSS)
 
+    def confirm_by_assertion(self) -> None:
+        """Let an assertion of a kernel confirm a NaN just before it: a number that is not finite has no class."""
+        found = self._candidates.get(_K.NAN_LOSS)
+        if found and self._losses.pending:
+            found.certainty = min(found.certainty, Certainty.AT_END)
+
     def _take_gradients(self, reading: Reading) -> list[Fault]:
         """Take a norm that may be bad, or one after bad ones."""
         if reading.grad_norm is None and not self._gradients.pending:

@@ -7,6 +7,7 @@ between two states of a bar that has the step. The result is None when the step 
 from __future__ import annotations
 
 import math
+import re
 
 from rung.recovery.logs.reading import Reading
 
@@ -16,6 +17,9 @@ PLANNED_STEPS = "total_optimization_steps"
 PLAN_NAMES = frozenset({"num_train_epochs", PLANNED_STEPS})
 # A bar draws at most ten times a second (tqdm's default); below this rate it shows every step.
 DRAWS_ALL = 8.0
+# Epochs that begin again go back so far at least: ranks that print for themselves can be one apart.
+BACK = 2
+_EPOCH = re.compile(r"\bepoch\W{0,3}([0-9]{1,9})\b(?![.,][0-9])", re.IGNORECASE)
 
 
 class EpochCount:
@@ -161,3 +165,24 @@ def _shows_all(bar: Reading) -> bool:
     """Return whether a bar is slow enough to be drawn at every step."""
     rate = bar.throughput.get("it/s")
     return "s/it" in bar.throughput or (rate is not None and rate < DRAWS_ALL)
+
+
+class EpochsBeginAgain:
+    """Sees that the epochs begin again: the next fold of a cross-validation, or the next run of a sweep, in one log."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self._newest = 0
+
+    def begin_again(self, text: str) -> bool:
+        """Take a line with a loss; return whether its epoch is the first one again, after later ones."""
+        found = _EPOCH.search(text)
+        if found is None:
+            return False
+        epoch = int(found[1])
+        if self._first is None:
+            self._first = epoch
+        # A log that begins in the middle of a run has not shown the number of the first one.
+        again = epoch <= max(self._first, 1) and self._newest - epoch >= BACK
+        self._newest = epoch
+        return again

@@ -6,6 +6,8 @@ from rung.jobs.model.fault import FaultKind
 from rung.recovery.signatures.signature import Role, row
 
 _CUDA, _ARCH = FaultKind.CUDA_FAULT, FaultKind.IMAGE_ARCH
+# A kernel has checked its numbers: the words of its own line, and those of the exception that follows.
+DEVICE_ASSERTION, ASSERT_TRIGGERED = "device assertion", "device-side assert"
 
 ROWS = (
     row(
@@ -112,7 +114,7 @@ ROWS = (
         "device-side assert|illegal memory access|unspecified launch fail|misaligned address",
         r"device-side assert trigg|illegal memory access was|: unspecified launch failure|: misaligned address",
     ),
-    row("device assertion", _CUDA, "assertion `", r"\.cuh?:\d+: .{0,200}Assertion `.{1,160}` failed"),
+    row(DEVICE_ASSERTION, _CUDA, "assertion `", r"\.cuh?:\d+: .{0,200}Assertion `.{1,160}` failed"),
     # Libraries that call cuBLAS by themselves print the second and go on.
     row(
         "cuBLAS",

@@ -52,7 +52,7 @@ _CLASSES: tuple[type, ...] = (
     *(last_exception.LastException, log_tail.Tail, log_tail.Traceback, numeric_faults.NumericFaults),
     *(said_in_words.SaidInWords, scan.Scan, unknown_loss.UnknownLoss, unknown_rise.UnknownRise),
     *(numbers.UnreadNumbers, nan_rows.NanRows, perplexity.PerplexityMonitor),
-    *(line_reader.LineReader, progress.ProgressTracker, step_count.EpochCount),
+    *(line_reader.LineReader, progress.ProgressTracker, step_count.EpochCount, step_count.EpochsBeginAgain),
     *(step_count.EpochStepEstimator, tables.Header, tables.Tables, tracker_links.TrackerLinks),
     *(training_bar.TrainingBar, unwrap.Unwrapper),
     *(blow_up.BlowUp, blow_up.BlowUpMonitor, cusum.CusumLevel, divergence.DivergenceMonitor),

@@ -2,11 +2,11 @@
 
 The excerpts are their words and are not kept here. strangers.jsonl has the address of each, its label, which was given
 without knowledge of the rules, and the fault that Rung acts on at its end: `first` before any rule was changed because
-of these excerpts, `now` after that. There are five lists, each collected after the rules had been extended because of
+of these excerpts, `now` after that. There are six lists, each collected after the rules had been extended because of
 those before it. The excerpts of the second were written anew in the formats of the threads, with other numbers and
-names. Of the fourth and fifth, the misses of one half were read to extend the rules; of the other half (`held_out`)
-none was. Where `visible` is false, the excerpt is cut off too early for a careful person to see the fault. `said` has
-the faults that `rung explain` says a log of the fifth may show, where it acted on none at first.
+names. Of the last three, the misses of one half were read to extend the rules; of the other half (`held_out`) none was.
+Where `visible` is false, the excerpt is cut off too early for a careful person to see the fault. `said` has
+the faults that `rung explain` says a log of the last two may show, where it acted on none at first.
 """
 
 import json
@@ -75,6 +75,8 @@ def table() -> list[str]:
     lists["list 5"] = [row for row in rows if row["list"] == 5]
     lists["list 5, held out"] = [row for row in lists["list 5"] if row["held_out"]]
     lists["list 5, or said"] = [_or_said(row) for row in lists["list 5"]]
+    lists["list 6"] = [row for row in rows if row["list"] == 6]
+    lists["list 6, held out"] = [row for row in lists["list 6"] if row["held_out"]]
     return [line for name, each in lists.items() for line in _table(name, each)]
 
 

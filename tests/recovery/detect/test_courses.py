@@ -72,3 +72,33 @@ def test_a_divergence_within_a_course_is_still_found():
     worse = [STEP.format(step, 30.0 + step % 3) for step in range(1201, 1400)]
     fault = follow([*stages(marked=True), *worse]).first_fault(ended=False)
     assert fault is not None and fault.kind == "divergence"
+
+
+def epochs(first, losses):
+    """Return the lines of a script that prints a loss for each epoch, and no step."""
+    return [f"Epoch {number:02d} | Train Loss: {loss:.4f} | Time: 5.3s" for number, loss in enumerate(losses, first)]
+
+
+def settled(level, count, seed=0):
+    chance = random.Random(seed)
+    return [level * chance.uniform(0.99, 1.01) for _ in range(count)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 29])
+def test_epochs_that_begin_again_are_another_run_in_the_same_log(first):
+    late, again = epochs(first, settled(0.05, 100)), settled(0.9, 100, seed=1)
+    assert acted_on(late + epochs(min(first, 1), again)) is None
+    # The same losses are a fault where the epochs go on.
+    assert acted_on(late + epochs(first + 100, again)).kind.value == "divergence"
+
+
+def test_two_ranks_that_print_for_themselves_do_not_begin_again():
+    losses = [*settled(0.05, 100), *settled(0.9, 100, seed=1)]
+    ranks = zip(epochs(1, losses), epochs(0, losses), strict=True)
+    assert acted_on([line for pair in ranks for line in pair]).kind.value == "divergence"
+
+
+def test_an_epoch_without_a_loss_or_with_a_fraction_begins_nothing():
+    late, again = epochs(1, settled(0.05, 100)), epochs(101, settled(0.9, 100, seed=1))
+    assert acted_on([*late, "Epoch 1 of the old run was better", *again]).kind.value == "divergence"
+    assert acted_on([*late, "epoch 1.5 train loss: 0.05", *again]).kind.value == "divergence"

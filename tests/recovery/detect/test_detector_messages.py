@@ -219,3 +219,16 @@ def test_an_assertion_of_the_script_about_a_finite_loss_needs_no_message():
     assert at_end(guard + "KeyError: 'label'\n") is None
     for about in ("len(loss) == 4", "not np.isnan(rows).any()"):
         assert at_end(frame.format(about) + "AssertionError\n") is None
+
+
+def test_an_assertion_of_a_kernel_confirms_the_nan_before_it_and_nothing_else():
+    raised = "RuntimeError: CUDA error: device-side assert triggered\n"
+    failed = "Loss.cu:115: operator(): block: [0,0,0] Assertion `input_val >= zero && input_val <= one` failed.\n"
+    good, bad = "".join(f"step {step} loss 0.5\n" for step in range(40)), "step 40 loss nan\n"
+    for message in (raised, failed, failed + raised):
+        assert at_end(good + bad + message) is K.NAN_LOSS
+        assert at_end(good + message) is K.CUDA_FAULT
+        assert at_end(good + bad + "step 41 loss 0.5\n" * 5 + message) is K.CUDA_FAULT
+    assert now(good + bad + raised) is K.NAN_LOSS
+    # Another fault of the GPU says nothing about the numbers.
+    assert at_end(good + bad + "RuntimeError: CUDA error: an illegal memory access was encountered\n") is K.CUDA_FAULT

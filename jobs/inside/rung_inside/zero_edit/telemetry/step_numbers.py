@@ -29,6 +29,12 @@ def scale_tensor() -> Any:
     return getattr(run_state.live_scaler(), "_scale", None)
 
 
+def copied_scale() -> Any:
+    """Return a copy of the loss scale as it is now; None without one."""
+    scale = scale_tensor()
+    return scale.clone() if isinstance(scale, torch.Tensor) else None
+
+
 def norm_and_scale() -> tuple[float | None, float | None]:
     """Return the gradient norm and the loss scale, where they are on the host."""
     norm, scale = _gradients.norm, None

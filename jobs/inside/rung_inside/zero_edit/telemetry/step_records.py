@@ -11,8 +11,6 @@ from collections import deque
 from math import isfinite
 from typing import Any
 
-import torch
-
 from rung_inside.contract import records
 from rung_inside.patching import on_exit, patch
 from rung_inside.zero_edit import run_state
@@ -98,11 +96,8 @@ class StepRecorder:
         step = run_state.step() if first is None else first + updates
         if source is None or source.optimizer() is not optimizer:
             source = self.courses.source(optimizer)
-        if self._left_out and step in self._left_out:
-            # By the skip knob, not for its numbers.
-            skipped = None
-        elif skipped is None and self.pending is not None:
-            skipped = step_numbers.found_inf(optimizer)
+        if skipped is None or self._left_out:
+            skipped = self._skipped_for_its_numbers(optimizer, step, skipped)
         start = self.courses.start
         number = 1 if start is None else step - start
         # As report_rate.is_due, without its call.
@@ -120,7 +115,7 @@ class StepRecorder:
                     norm = _gradients.norm
                 if skipped is not False and (is_due or skipped is True):
                     # It may change before the next update.
-                    scale = _copied(step_numbers.scale_tensor())
+                    scale = step_numbers.copied_scale()
                 self.readback.held.append(Numbers(step, source, self.pending, lr, norm, scale, skipped))
                 if self.readback.in_flight or len(self.readback.held) >= EVERY or number <= AT_ONCE:
                     self._exchange(number)
@@ -128,13 +123,18 @@ class StepRecorder:
             # A scaler skips an update whose norm is not finite.
             if is_due or skipped is not False or not _gradients.are_unscaled:
                 self._take(Numbers(step, source, self.loss, lr, *step_numbers.norm_and_scale(), skipped), is_due)
-            elif source is not self._steady or not isfinite(self.loss):
+            elif source is not self._steady or self.loss is None or not isfinite(self.loss):
                 self._take(Numbers(step, source, self.loss, lr, None, None, skipped), is_due)
-            else:
-                # As `_take` of a good update, without its calls.
+            else:  # as `_take` of a good update, without its calls
                 self._unreported.append((step, source, self.loss, lr))
         self.loss = self.pending = _gradients.norm = None
         self._in_update = _gradients.are_unscaled = False
+
+    def _skipped_for_its_numbers(self, optimizer: Any, step: int, skipped: bool | None) -> Any:
+        """Return whether a scaler has skipped this update, as far as that is known here; the skip knob leaves it open."""
+        if step in self._left_out:
+            return None
+        return step_numbers.found_inf(optimizer) if skipped is None and self.pending is not None else skipped
 
     def _used_lr(self) -> float | None:
         # Without an lr asked the factor is 1.
@@ -278,11 +278,10 @@ class StepRecorder:
 
 def _numbers(update: Any) -> Numbers:
     """Return an update that was not reported as an object."""
-    return update if isinstance(update, Numbers) else Numbers(*update, None, None, False)
-
-
-def _copied(scale: Any) -> Any:
-    return scale.clone() if isinstance(scale, torch.Tensor) else None
+    if isinstance(update, Numbers):
+        return update
+    step, source, loss, lr = update
+    return Numbers(step, source, loss, lr, norm=None, scale=None, skipped=False)
 
 
 def _range(text: Any) -> range:

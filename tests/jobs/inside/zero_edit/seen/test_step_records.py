@@ -196,7 +196,8 @@ def test_the_records_do_not_depend_on_how_long_an_update_takes(done):
 @pytest.mark.parametrize("name", AS_ON_A_GPU)
 def test_numbers_that_are_read_later_make_the_same_records(done, name):
     assert records(done[f"{name} on a GPU"], "step") == records(done[name], "step")
-    assert done[f"{name} on a GPU"]["result"] == done[name]["result"]
+    # As text: a NaN of a batch norm is not equal to itself.
+    assert repr(done[f"{name} on a GPU"]["result"]) == repr(done[name]["result"])
 
 
 def test_a_skipped_update_is_reported_with_its_scale(done):
