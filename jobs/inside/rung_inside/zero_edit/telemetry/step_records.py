@@ -98,8 +98,7 @@ class StepRecorder:
             source = self.courses.source(optimizer)
         if skipped is None or self._left_out:
             skipped = self._skipped_for_its_numbers(optimizer, step, skipped)
-        start = self.courses.start
-        number = 1 if start is None else step - start
+        number = 1 if self.courses.start is None else step - self.courses.start
         # As report_rate.is_due, without its call.
         apart = number // FIRST
         is_due = apart < 2 or not number % (apart if apart < WIDEST else WIDEST)
@@ -131,7 +130,7 @@ class StepRecorder:
         self._in_update = _gradients.are_unscaled = False
 
     def _skipped_for_its_numbers(self, optimizer: Any, step: int, skipped: bool | None) -> Any:
-        """Return whether a scaler has skipped this update, as far as that is known here; the skip knob leaves it open."""
+        """Return whether a scaler has skipped this update, where that is known; the skip knob leaves it open."""
         if step in self._left_out:
             return None
         return step_numbers.found_inf(optimizer) if skipped is None and self.pending is not None else skipped
