@@ -91,6 +91,7 @@ class CheckpointSearch:
 
     def job_ended(self, job_id: str) -> None:
         self.forget(job_id)
+        self.last_seen.forget(job_id)
 
     def wait(self, job: Job, because: str) -> None:
         """Show what a job waits for, once as an event, and search again soon; less often when it waits for long."""

@@ -58,5 +58,9 @@ class LastSeen:
             return None
         return seen.folders.get((attempt.host, attempt.residence))
 
+    def forget(self, job_id: str) -> None:
+        """Drop what was seen for a job that ends without another attempt."""
+        self._seen.pop(job_id, None)
+
     def _is_fresh(self, seen: Seen) -> bool:
         return self._steady() - seen.began <= KEPT_SECONDS
