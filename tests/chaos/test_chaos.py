@@ -211,6 +211,7 @@ def assert_clean(folder: Path, seed: int, faults: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.sample
 def test_two_hundred_faults_violate_nothing(tmp_path: Path) -> None:
     assert_clean(tmp_path, 20261118, 200)
 
