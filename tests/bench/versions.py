@@ -197,15 +197,7 @@ def on_cpu(case: Case) -> tuple[Callable[[], None], Any, str]:
 def timed(case: Case, step: Callable[[], None]) -> Callable[[], float]:
     if case.device == "gpu":
         return lambda: gpu.run(step, case.steps)
-
-    def block() -> float:
-        # The time of this thread: what others do on the machine is not ours, and its second thread only helps.
-        began = time.thread_time()
-        for _ in range(case.steps):
-            step()
-        return time.thread_time() - began
-
-    return block
+    return lambda: inside.block(step, case.steps)
 
 
 def waited(step: Callable[[], None], switch: Switch) -> dict[str, float]:

@@ -34,8 +34,9 @@ def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if scaled is not outputs and hasattr(outputs, "detach"):
                 # A call on a tensor takes longer here than ten of Python: its memory and its code are not in the cache.
-                loss = None
-                if outputs.numel() == 1:
+                if outputs.ndim and outputs.numel() != 1:
+                    loss = None
+                else:
                     loss = outputs.item() if run_state.is_on_host(outputs) else outputs.detach()
                 _scaled[0], _scaled[1] = weakref.ref(scaled), loss
         except Exception as error:

@@ -81,12 +81,13 @@ def is_bad(numbers: Numbers) -> bool:
 
 
 def emit(numbers: Numbers, optimizer: int | None = None) -> None:
-    """Write the record of an update."""
+    """Write the record of an update at once."""
     emit_all([numbers], optimizer)
+    records.write_waiting()
 
 
 def emit_all(updates: list[Numbers], optimizer: int | None = None) -> None:
-    """Write the records of several updates together: as records.line makes them, but without a call for each value."""
+    """Write the records of updates, soon: as records.line makes them, but without a call for each value."""
     text = ""
     for numbers in updates:
         loss, lr, norm, skipped = numbers.loss, numbers.lr, numbers.norm, numbers.skipped

@@ -195,7 +195,7 @@ class StepRecorder:
             # As `_take_any`, which has nothing else to do where the update before was good too.
             if is_due:
                 self._unreported.clear()
-                step_numbers.emit(numbers)
+                step_numbers.emit_all([numbers])
             else:
                 self._unreported.append(numbers)
         else:
@@ -258,6 +258,7 @@ class StepRecorder:
                 scale = step_numbers.scale_tensor()
                 # At the end of a script its scaler may be gone already.
                 self.readback.send(self._scale if scale is None else scale)
+        records.write_waiting()
 
     def finish(self) -> None:
         """Report what is left when the script ends or fails; now waiting for a GPU does no harm."""

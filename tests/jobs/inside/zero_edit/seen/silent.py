@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import sys
 import time
 
@@ -37,6 +38,19 @@ def plain(folder, updates=40):
             torch.save({"model": net.state_dict(), "epoch": update // 20}, folder / "part")
             (folder / "part").replace(folder / f"epoch{update // 20}.pt")
     return {"losses": losses, "lrs": lrs}
+
+
+def killed_at_nan(folder):
+    """Die without a word, right after a backward pass from a NaN."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    for update in range(1, 31):
+        x, y = batch()
+        loss = ((net(x) - y) ** 2).mean() * (math.nan if update == 30 else 1.0)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def one_cycle(folder):

@@ -13,13 +13,13 @@ HERE = Path(__file__).parent
 INSIDE = HERE.parents[4] / "jobs" / "inside"
 LEAN = HERE.parents[3] / "lean"
 # The most Python calls and calls on tensors that zero-edit may add to an update with AMP, a scaler and a clip; and the
-# records and the copies from the GPU in 64 updates. With Python 3.11 the calls were 24, 15, 19 and 18. A call is one to
+# records and the copies from the GPU in 64 updates. With Python 3.11 the calls were 20, 15, 18 and 17. A call is one to
 # two microseconds on a slow CPU. Who needs more has to say why here, and measure it by `make bench-gpu`.
 MOST = {
-    "cpu reported": (25, 4, 64, 0),
-    "cpu long": (16, 2.1, 2, 0),
-    "gpu reported": (20, 2.5, 64, 8),
-    "gpu long": (19, 2.5, 2, 8),
+    "cpu reported": (21, 3, 64, 0),
+    "cpu long": (15.5, 1.1, 2, 0),
+    "gpu reported": (18.5, 1.5, 64, 8),
+    "gpu long": (18, 1.5, 2, 8),
 }
 
 

@@ -27,6 +27,7 @@ AS_ON_A_GPU = (
 CASES = {
     "plain": ("plain", {}),
     "accumulating": ("accumulating", {}),
+    "killed_at_nan": ("killed_at_nan", {}),
     "taking_turns": ("taking_turns", {}),
     "second_is_nan": ("second_is_nan", {}),
     "folds": ("folds", {}),
@@ -94,6 +95,12 @@ def losses(case):
 
 def about(values):
     return [pytest.approx(value, rel=1e-4) for value in values]
+
+
+def test_a_run_that_is_killed_right_after_a_nan_has_written_it_and_all_before(done):
+    losses_of_steps = {int(record["step"]): float(record["loss"]) for record in records(done["killed_at_nan"], "step")}
+    assert list(losses_of_steps) == list(range(1, 31))
+    assert [step for step, loss in losses_of_steps.items() if math.isnan(loss)] == [30]
 
 
 def test_each_of_the_first_updates_is_reported_with_its_loss_and_lr(done):
