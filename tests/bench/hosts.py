@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 from rung.jobs.model.state import JobState
 from tests import pace
 from tests.fleet.campaign import Campaign
 from tests.fleet.fleet import Fleet
-from tests.fleet.host import ACCOUNT
 
 JOBS = 200
 SECONDS = 30.0
@@ -30,7 +30,6 @@ PRINTER = (
     "i=0; while [ ! -e /all/finish ]; do read up rest < /proc/uptime; i=$((i+1)); echo step $i loss 0.5 at $up; "
     "sleep 1; done"
 )
-FOLDER = f"/home/{ACCOUNT}/all"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,11 +45,14 @@ def main(options: Sequence[str] = ()) -> None:
             campaign.close()
 
 
-def start(campaign: Campaign, jobs: int) -> list[str]:
-    for host in campaign.fleet.hosts.values():
-        host.run("mkdir", "-p", FOLDER)
+def start(campaign: Campaign, jobs: int, **more: Any) -> list[str]:
+    """Start a controller and jobs that print a line a second, with more fields of the job file if needed."""
+    hosts = list(campaign.fleet.hosts.values())
+    folder = f"{hosts[0].home}/all"
+    for host in hosts:
+        host.run("mkdir", "-p", folder)
     (campaign.folder / "work").mkdir()
-    fields = {"run": ["sh", "-c", PRINTER], "volumes": [f"{FOLDER}:/all:ro"], "workdir": "work"}
+    fields = {"run": ["sh", "-c", PRINTER], "volumes": [f"{folder}:/all:ro"], "workdir": "work", **more}
     names = [campaign.submit(f"printer-{number}", **fields) for number in range(jobs)]
     campaign.control()
     # Reading every job is work, so it is done only every few seconds.

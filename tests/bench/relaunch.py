@@ -1,18 +1,21 @@
 """Measures the time from a fault to the next container on hosts over SSH, alone and beside other jobs.
 
-python -m tests.bench relaunch [--faults=60] [--beside=200]
+python -m tests.bench relaunch [--faults=60] [--beside=200] [--where=fleet|gpu]
 
-The jobs write the times themselves; all hosts share one clock. The peer is `docker run` of the same image over a plain
-ssh whose connection is open already, in the same run: what the engine itself needs.
+The hosts are those of a fleet, or this machine alone, which then needs an NVIDIA GPU (`--where=gpu`). The jobs write
+the times themselves; all hosts share one clock. The peer is `docker run` of the same image over a plain ssh whose
+connection is open already, in the same run: what the engine itself needs.
 """
 
 from __future__ import annotations
 
 import random
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -20,8 +23,9 @@ from typing import Any
 from rung.jobs.model.paths import HomePaths
 from rung.runner.state.home import make_home
 from tests.bench import hosts
-from tests.fleet.campaign import Campaign
+from tests.fleet.campaign import Campaign, Hosts
 from tests.fleet.fleet import Fleet
+from tests.gpu.host import GpuHost
 
 # The longest wait for all recoveries, in seconds.
 PATIENCE = 900.0
@@ -30,7 +34,7 @@ PEERS = 15
 FAILING = """
 read up rest < /proc/uptime
 if [ -e /rung/job/again ]; then echo began at $up; echo step 1 loss 0.5; exit 0; fi
-touch /rung/job/again
+: > /rung/job/again
 echo step 1 loss 1.0
 sleep 1
 read up rest < /proc/uptime
@@ -49,18 +53,36 @@ FIELDS: dict[str, Any] = {
 
 def main(options: Sequence[str] = ()) -> None:
     asked = {word.partition("=")[0]: word.partition("=")[2] for word in options}
-    faults = int(asked.get("--faults", "60"))
+    faults, where = int(asked.get("--faults", "60")), asked.get("--where", "fleet")
+    if where not in PLACES:
+        sys.exit(f"rung: --where is {' or '.join(PLACES)}, not {where}")
     print("From a fault to the next container, over SSH; the peer: `docker run` over an ssh that is connected")
     for beside in dict.fromkeys((0, int(asked.get("--beside", "200")))):
-        with Fleet.claimed() as fleet, tempfile.TemporaryDirectory() as folder:
-            fleet.up()
-            campaign = Campaign(Path(folder), fleet)
+        with PLACES[where]() as found, tempfile.TemporaryDirectory() as folder:
+            campaign = Campaign(Path(folder), found)
             make_home(HomePaths(campaign.home))
             try:
-                hosts.start(campaign, beside)
+                hosts.start(campaign, beside, **BESIDE.get(where, {}))
                 print(f"  beside {beside:3} jobs: {measured(campaign, faults)}", flush=True)
             finally:
                 campaign.close()
+
+
+@contextmanager
+def fleet() -> Iterator[Hosts]:
+    with Fleet.claimed() as found:
+        yield found.up()
+
+
+@contextmanager
+def gpu() -> Iterator[Hosts]:
+    with GpuHost().up() as host:
+        yield host
+
+
+PLACES = {"fleet": fleet, "gpu": gpu}
+# More fields of the jobs beside: the engine of a machine with a GPU makes no networks.
+BESIDE: dict[str, dict[str, Any]] = {"gpu": {"network": "none"}}
 
 
 def measured(campaign: Campaign, faults: int) -> str:

@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -24,8 +24,6 @@ from rung.runner.launch.submit import submit
 from rung.runner.state.home import make_home
 from rung.runner.state.store import Store
 from tests import pace
-from tests.fleet.fleet import Fleet
-from tests.fleet.host import ACCOUNT
 
 BIN = Path(sys.executable).parent
 TRAININGS = Path(__file__).parent / "trainings"
@@ -35,10 +33,39 @@ PATIENCE = 180.0
 STEADY = "i=0; while [ ! -e /rung/job/finish ]; do i=$((i+1)); echo step $i loss 0.5; sleep 0.2; done"
 
 
+class OneHost(Protocol):
+    """A host that a campaign can look at; `run` and `docker` work as root, without the link."""
+
+    @property
+    def home(self) -> str:
+        """The account's home, as its path on the host."""
+        ...
+
+    def run(self, *argv: object) -> str: ...
+
+    def docker(self, *words: object) -> str: ...
+
+
+class Hosts(Protocol):
+    """What a campaign needs of a fleet. Tests that cut links or power need a whole one."""
+
+    @property
+    def hosts(self) -> Mapping[str, OneHost]: ...
+
+    @property
+    def images(self) -> Mapping[str, str]: ...
+
+    @property
+    def inventory(self) -> Path: ...
+
+    @property
+    def ssh_config(self) -> Path: ...
+
+
 class Campaign:
     """Jobs on a fleet: submit them, run a controller, and read the result from the store."""
 
-    def __init__(self, folder: Path, fleet: Fleet) -> None:
+    def __init__(self, folder: Path, fleet: Hosts) -> None:
         self.folder, self.fleet, self.home = folder, fleet, folder / "home"
         self._controllers: list[subprocess.Popen[bytes]] = []
         self._store: Store | None = None
@@ -94,8 +121,9 @@ class Campaign:
     def finish(self, job_id: str) -> None:
         """End a job on the host of its last attempt; this works also while the link to the host is cut."""
         last = self.last(job_id)
-        folder = HostPaths(f"/home/{ACCOUNT}", self.store.store_id).job(job_id, last.residence)
-        self.fleet.hosts[last.host].run("touch", f"{folder}/finish")
+        host = self.fleet.hosts[last.host]
+        folder = HostPaths(host.home, self.store.store_id).job(job_id, last.residence)
+        host.run("touch", f"{folder}/finish")
 
     # The controller
 

@@ -125,6 +125,11 @@ class Host(Machine):
     shared: Path | None = None
 
     @property
+    def home(self) -> str:
+        """The account's home, as its path on the host."""
+        return f"/home/{ACCOUNT}"
+
+    @property
     def work(self) -> Path:
         """The account's home on the host, /home/rung, as a folder here: a small disk of its own."""
         return self.folder / "work"
@@ -151,7 +156,7 @@ class Host(Machine):
 
     def boot(self) -> None:
         """Create the host and wait until it serves."""
-        volumes = {"docker": "/var/lib/docker", "etc": "/etc/fleet", "work": f"/home/{ACCOUNT}"}
+        volumes = {"docker": "/var/lib/docker", "etc": "/etc/fleet", "work": self.home}
         shared = [f"--volume={self.shared}:{SHARED}"] if self.shared else []
         registry = self.address.rpartition(".")[0] + ".2"
         self.create(

@@ -44,8 +44,12 @@ class MachineEngine(Engine):
             script(self.folder / "bin" / HOOK, STAND_IN.read_text())
             settings = {"runc": str(program("runc")), "folder": str(loader_folder()), **driver.to_dict()}
             (self.folder / "driver.json").write_text(json.dumps(settings, indent=1))
-            command = f'exec {sys.executable} -I {RUNTIME} {self.folder / "driver.json"} "$@"'
-            script(self.folder / "bin" / "rung-gpu", f"#!/bin/sh\n{command}\n")
+            script(self.folder / "bin" / "rung-gpu", self.runtime(settings["runc"]))
+
+    def runtime(self, runc: str) -> str:
+        """Return our runtime as a script: of all calls for a container, only the one that creates it needs Python."""
+        ours = f"exec {sys.executable} -I {RUNTIME} {self.folder / 'driver.json'}"
+        return f'#!/bin/sh\ncase " $* " in *" create "*) {ours} "$@" ;; esac\nexec {runc} "$@"\n'
 
     @property
     def has_toolkit(self) -> bool:

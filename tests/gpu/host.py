@@ -17,7 +17,7 @@ import yaml
 
 from rung.jobs.model.gpu import Gpu
 from tests.fleet.leftovers import end, pid_in
-from tests.fleet.patience import say
+from tests.fleet.patience import run, say
 from tests.gpu.account import Account, let_sshd_separate
 from tests.gpu.driver import find_driver, gpus
 from tests.gpu.engine import MachineEngine
@@ -51,6 +51,10 @@ class GpuHost:
         """The home of the SSH client: key and known hosts."""
         return self.folder / "client"
 
+    @property
+    def ssh_config(self) -> Path:
+        return self.folder / "ssh_config"
+
     @contextmanager
     def up(self) -> Iterator[GpuHost]:
         """Make this machine a host during the block; first remove what a killed run left."""
@@ -75,11 +79,14 @@ class GpuHost:
         self.image = make_image(self.engine, self.python, self.account, self.folder / "image")
         self.serve()
         self.write_inventory()
+        self.write_ssh_config()
 
     def serve(self) -> None:
-        """Start an sshd for this account only; the PATH of its sessions contains nvidia-smi."""
+        """Start an sshd for this account only; its sessions find nvidia-smi, and `docker` finds the engine there."""
         path = f"{program('nvidia-smi').parent}:{search_path()}"
-        settings = (f"AllowUsers {self.account.name}", f"SetEnv PATH={path}")
+        # Of several lines with SetEnv, sshd takes only the first.
+        variables = f"PATH={path} DOCKER_HOST=unix://{self.engine.socket}"
+        settings = (f"AllowUsers {self.account.name}", f"SetEnv {variables}")
         self.sshd = Sshd(self.folder / "sshd", self.client, settings=settings, user=self.account.name)
         self.sshd.introduce()
         self.sshd.start()
@@ -96,6 +103,19 @@ class GpuHost:
         }
         group = {self.gpus[0].type.lower(): {"hosts": {NAME: host}}}
         self.inventory.write_text(yaml.safe_dump({"all": {"children": group}}, sort_keys=False))
+
+    def write_ssh_config(self) -> None:
+        assert self.sshd is not None
+        options = {
+            "HostName": "127.0.0.1",
+            "Port": self.sshd.port,
+            "User": self.account.name,
+            "IdentityFile": self.client / ".ssh" / "id_ed25519",
+            "UserKnownHostsFile": self.sshd.known_hosts,
+            "IdentitiesOnly": "yes",
+        }
+        lines = "".join(f"  {name} {value}\n" for name, value in options.items())
+        self.ssh_config.write_text(f"Host {NAME}\n{lines}")
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a job file that runs here."""
@@ -120,3 +140,23 @@ class GpuHost:
             self.engine.stop()
             shutil.rmtree(self.folder)
         self.account.remove()
+
+    # What a campaign needs of a fleet, here of this machine alone
+
+    @property
+    def hosts(self) -> dict[str, GpuHost]:
+        return {NAME: self}
+
+    @property
+    def images(self) -> dict[str, str]:
+        return {"tiny": self.image, "train": self.image}
+
+    @property
+    def home(self) -> str:
+        return str(self.account.home)
+
+    def run(self, *argv: object) -> str:
+        return run(*argv)
+
+    def docker(self, *words: object) -> str:
+        return self.engine.docker(*words)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gpu import runtime
+from tests.gpu.engine import MachineEngine
 
 # Character devices that every machine has, in the place of GPUs.
 SETTINGS: dict[str, Any] = {
@@ -63,3 +64,16 @@ def test_runc_gets_its_own_arguments_after_the_configuration_is_written(
     assert done.stdout.split() == words
     written = json.loads((tmp_path / "config.json").read_text())
     assert len(written["linux"].get("devices", [])) == devices
+
+
+def test_only_the_call_that_creates_a_container_starts_python(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config(*GIVEN)))
+    (tmp_path / "driver.json").write_text(json.dumps({**SETTINGS, "runc": "/bin/false"}))
+    script = tmp_path / "rung-gpu"
+    script.write_text(MachineEngine(tmp_path, 1).runtime("/bin/echo"))
+    done = subprocess.run(["sh", script, "delete", "name"], capture_output=True, text=True, check=True)
+    assert done.stdout == "delete name\n"
+    # The settings name another program than the script, and it is called with the devices in the configuration.
+    created = subprocess.run(["sh", script, "create", "--bundle", tmp_path, "name"], check=False)
+    assert created.returncode == 1
+    assert len(json.loads((tmp_path / "config.json").read_text())["linux"]["devices"]) == 2
