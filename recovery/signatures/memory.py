@@ -9,6 +9,10 @@ from rung.recovery.signatures.signature import Role, row
 _OOM = FaultKind.OOM
 # The row of the messages that only say that a process was killed.
 KILLED = "killed"
+# The same as a shell says it in other languages: glibc's translations of "Killed".
+_KILLED_ABROAD = (
+    r"已杀死|強制結束|強制終了|죽었음|убито|вбито|getötet|processus arrêté|terminado [(]killed[)]|ucciso|unicestwiony"
+)
 
 ROWS = (
     row(
@@ -117,14 +121,16 @@ ROWS = (
         _OOM,
         "killed|sigkill|signal 9|return code = -9|exit code 137|code 137|status 137|exitcode  : -9|exitcode: -9"
         "|exit code -9|exit code: -9|exit code: 137|exit code is 137|kernel appears to have|error code -9"
-        "|error code: -9",
+        "|error code: -9|已杀死|強制結束|強制終了|죽었음|бито|getötet|processus arrêté|terminado (killed)|ucciso"
+        "|unicestwiony",
         rf"^{PREFIX}Killed\.?(?: {{2,20}}.{{0,200}})?$"
         r"|(?<!signal): Killed\.?$|: line \d+: +\d+ Killed\b"
         r"|^\[\d+\] +[-+]? *\d+ killed\b"
         r"|^Killed: 9|Signal 9 \(SIGKILL\) received|[Ss]ignals\.SIGKILL|terminated (?:by|with) signal (?:9|SIGKILL)"
         r"|on signal 9 \(Killed\)|killed by signal:? (?:9|SIGKILL)|return code = -9\b|exit ?code {0,4}(?:[:=]"
         r"|is)? ?(?:-9|137)\b|kernel appears to have died"
-        r"|exit(?:ed with)? (?:status|code) 137\b|\berror code:? -9\.?$",
+        r"|exit(?:ed with)? (?:status|code) 137\b|\berror code:? -9\.?$"
+        rf"|(?i:(?:^{PREFIX}|\d +)(?:{_KILLED_ABROAD})(?: {{2,20}}.{{0,200}})?$)",
         Role.CASCADE,
     ),
 )

@@ -275,6 +275,13 @@ SAMPLES = {
         "rung: the kernel killed a process: out of memory",
     ],
     "killed": [
+        "已杀死",
+        "train.sh: 行 3: 4711 已杀死               python train.py",
+        "Убито",
+        "Getötet",
+        "Processus arrêté",
+        "train.sh: Zeile 3:  4711 Getötet                 python train.py",
+        "Terminado (killed)",
         "ERROR: error code -9",
         "Exception: process 2 terminated with signal SIGKILL",
         "Killed",
