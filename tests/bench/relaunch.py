@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from rung.jobs.model.event import EventKind
 from rung.jobs.model.paths import HomePaths
 from rung.runner.state.home import make_home
 from tests.bench import hosts
@@ -94,12 +95,30 @@ def measured(campaign: Campaign, faults: int) -> str:
         # So that not all of them meet the controller at the same point of its loop.
         time.sleep(0.5 + chance.random())
     campaign.wait(lambda: all("began at" in campaign.log(name, 2) for name in names), PATIENCE)
-    times = [time_in(campaign.log(name, 2), "began") - time_in(campaign.log(name, 1), "failed") for name in names]
-    own, engine = median(times), median(peers)
+    failed = [time_in(campaign.log(name, 1), "failed") for name in names]
+    issued = [decided_at(campaign, name) for name in names]
+    began = [time_in(campaign.log(name, 2), "began") for name in names]
+    engine, starts = median(peers), since(issued, began)
     return (
-        f"p50 {own:.2f} s, p99 {quantiles(times, n=100)[98]:.2f} s, {faults} faults; "
-        f"the engine itself {engine:.2f} s, so {own - engine:.2f} s over it"
+        f"{shown(since(failed, began))}, {faults} faults\n"
+        f"    the relaunch is issued after {shown(since(failed, issued))}, and takes {shown(starts)} from there;\n"
+        f"    the engine itself takes {engine:.2f} s, so a container comes {median(starts) - engine:.2f} s after that"
     )
+
+
+def since(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    return [late - early for early, late in zip(before, after, strict=True)]
+
+
+def shown(times: Sequence[float]) -> str:
+    return f"p50 {median(times):.2f} s, p99 {quantiles(times, n=100)[98]:.2f} s"
+
+
+def decided_at(campaign: Campaign, name: str) -> float:
+    """Return when the relaunch was decided, which is written right before it is done, by the clock of the jobs."""
+    events = campaign.store.events(name)
+    at = next(event.at for event in events if event.kind is EventKind.DECIDED)
+    return at - time.time() + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def time_in(log: str, word: str) -> float:
