@@ -254,6 +254,8 @@ class Attempt:
     @property
     def doubts(self) -> dict[EventKind, str]:
         """Return what is not as planned while it runs, by the event that records it."""
+        if not (self.hands or self.not_whole or self.saturation) and self.resumed_from is None:
+            return {}  # asked for every line of every run
         found = {
             EventKind.NO_HANDS: describe_no_hands(self.hands) if self.hands else None,
             EventKind.NOT_RESUMED: self.not_resumed,

@@ -87,16 +87,24 @@ class _Parsed:
     """An attribute of a job that may be given as SpecText: then it is parsed when it is read."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        # What was parsed is kept beside the text: a controller reads it for every line of every run.
+        self._name, self._parsed = name, f"parsed {name}"
 
     def __get__(self, job: Any, owner: type | None = None) -> Any:
         if job is None:
             return self
-        given = vars(job)[self._name]
-        return getattr(given, self._name) if isinstance(given, SpecText) else given
+        known: dict[str, Any] = job.__dict__
+        try:
+            return known[self._parsed]
+        except KeyError:
+            given = known[self._name]
+        value = known[self._parsed] = getattr(given, self._name) if isinstance(given, SpecText) else given
+        return value
 
     def __set__(self, job: Any, value: Any) -> None:
-        vars(job)[self._name] = value
+        known: dict[str, Any] = job.__dict__
+        known[self._name] = value
+        known.pop(self._parsed, None)
 
 
 def parsed_when_read(*names: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rung.jobs.job import Attempt, Job
 from rung.jobs.model.engine import PlacedBy
@@ -39,8 +39,7 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
 
-@dataclass(frozen=True)
-class Lasting:
+class Lasting(NamedTuple):
     """How long something has lasted by the steady clock, and when that began by the wall clock."""
 
     seconds: float
@@ -85,8 +84,10 @@ class Context:
 
         The times in the store are of the wall clock, which may have been set since. So a new controller counts anew.
         """
-        began, since = self._first_seen.setdefault(key, (self.steady(), self.now()))
-        return Lasting(self.steady() - began, since)
+        now, seen = self.steady(), self._first_seen.get(key)
+        if seen is None:
+            seen = self._first_seen[key] = (now, self.now())
+        return Lasting(now - seen[0], seen[1])
 
     def lasted(self, key: Hashable) -> Lasting | None:
         """Return how long something lasts; None if it does not."""

@@ -87,7 +87,8 @@ class Controller:
             *(self._mirror, self._checkpoint_search, self._placer),
         )
         self._unexpected_errors: dict[str, tuple[float, float]] = {}
-        # The active jobs as they were at the last turn.
+        # The active jobs as they were at the last turn, as the store gave them and by their ids.
+        self._listed: list[Job] | None = None
         self._jobs: dict[str, Job] = {}
         # Those whose run is being stopped.
         self._stopping: list[str] = []
@@ -103,7 +104,7 @@ class Controller:
             self._take_turns()
         except StoreError:
             # What was due still is.
-            self._jobs = {}
+            self._listed, self._jobs = None, {}
             self._agenda.wake(chores.KEY)
             raise
         return len(self._jobs) + self._chores.open
@@ -160,19 +161,25 @@ class Controller:
 
     def _find_due(self) -> set[str]:
         """Return what is due: woken by a thread or a deadline, new, written by anybody, or seen from outside."""
-        now, before = self._context.steady(), self._jobs
-        self._jobs = {job.id: job for job in self._store.jobs(active=True)}
-        self._stopping = [job_id for job_id, job in self._jobs.items() if job.state is JobState.STOPPING]
-        for job_id in before.keys() - self._jobs.keys():
-            self._job_ended(job_id)
-        due = {job_id for job_id, job in self._jobs.items() if before.get(job_id) is not job}
-        glance = self._supervisor.glance
+        now, due, glance = self._context.steady(), self._look_for_other_jobs(), self._supervisor.glance
         if now - self._glanced_at >= max(GLANCE_SECONDS, GLANCE_SECONDS_EACH * len(glance)):
             self._glanced_at = now
             due.update(glance.look())
         elif self._stopping:
             due.update(glance.look(self._stopping))
         return due | self._agenda.take()
+
+    def _look_for_other_jobs(self) -> set[str]:
+        """Take over what has changed among the active jobs; return the new and the written ones."""
+        listed, before = self._store.jobs(active=True), self._jobs
+        # In most turns nothing was written, and the jobs are the same objects: a thousand are compared in 10 us.
+        if listed == self._listed:
+            return set()
+        self._listed, self._jobs = listed, {job.id: job for job in listed}
+        self._stopping = [job.id for job in listed if job.state is JobState.STOPPING]
+        for job_id in before.keys() - self._jobs.keys():
+            self._job_ended(job_id)
+        return {job.id for job in listed if before.get(job.id) is not job}
 
     def _job_ended(self, job_id: str) -> None:
         """Have every part drop what it keeps about a job that has ended, so that nothing grows with their number."""

@@ -21,9 +21,8 @@ class _Glanced:
 
     number: int
     log: str
-    # Files of which one appears or vanishes when the attempt ends, and whether each was there at first.
-    signs: tuple[str, ...]
-    there: tuple[bool, ...]
+    # Files of which one appears or vanishes when the attempt ends, each with whether it was there at first.
+    signs: tuple[tuple[str, bool], ...]
     # How much of the log has been read, and how much there is.
     read: int
     size: int = 0
@@ -45,8 +44,8 @@ class Glance:
 
     def add(self, job_id: str, number: int, log: Path, signs: tuple[str, ...]) -> None:
         """Look at a running attempt from now on."""
-        there = tuple(os.access(sign, os.F_OK) for sign in signs)
-        self._glanced[job_id] = _Glanced(number, str(log), signs, there, read=0)
+        seen = tuple((sign, os.access(sign, os.F_OK)) for sign in signs)
+        self._glanced[job_id] = _Glanced(number, str(log), seen, read=0)
 
     def forget(self, job_id: str) -> None:
         self._glanced.pop(job_id, None)
@@ -75,7 +74,7 @@ def _has_changed(glanced: _Glanced, rests: int) -> bool:
     `rests`: at how many looks a log is left alone after one that found it grown, unless not all of it was read.
     """
     glanced.ended = False
-    for sign, was_there in zip(glanced.signs, glanced.there, strict=True):
+    for sign, was_there in glanced.signs:
         # Half the time of `stat`, which raises an error for what is not there.
         if os.access(sign, os.F_OK) is not was_there:
             glanced.ended = True

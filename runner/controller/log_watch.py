@@ -29,7 +29,7 @@ from rung.runner.seams.engine import Observation, Presence, Request
 # So many losses in a log before any record from inside: by its first updates zero-edit has written several.
 SILENT_READINGS = 8
 __all__ = ["AttemptView", "LogWatch", "fault_at_end", "no_update", "shortfall", "with_end"]
-__all__ += ["with_fault", "with_progress", "with_start"]
+__all__ += ["is_same", "with_fault", "with_progress", "with_start"]
 
 AFTER_EXCEPTION = "the exit code is 0, but no loss and no held-out value came after this exception"
 
@@ -64,10 +64,11 @@ def _is_result(name: str) -> bool:
 
 def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, now: float) -> Attempt:
     """Return the attempt with the progress seen in its log so far."""
+    # Its dictionaries are copies already.
     progress = watch.detector.progress
     return changed(
         attempt,
-        effective=dict(progress.effective),
+        effective=progress.effective,
         saturation=progress.saturation,
         hands=_hands(watch, progress),
         not_whole=progress.not_whole,
@@ -78,9 +79,9 @@ def with_progress(attempt: Attempt, watch: LogWatch, success: Success | None, no
         loss=progress.loss,
         first_loss=watch.detector.history.first_loss,
         metrics=_measured(progress.values, success),
-        latest=dict(progress.latest),
-        throughput=dict(progress.throughput),
-        saved=dict(progress.saved),
+        latest=progress.latest,
+        throughput=progress.throughput,
+        saved=progress.saved,
         links=watch.links,
         progress_at=attempt.progress_at or (now if progress.step is not None or progress.loss is not None else None),
     )
@@ -91,6 +92,11 @@ def changed(attempt: Attempt, **fields: Any) -> Attempt:
     copy = object.__new__(Attempt)
     copy.__dict__.update(attempt.__dict__, **fields)
     return copy
+
+
+def is_same(one: Attempt, other: Attempt) -> bool:
+    """Return what `==` returns, in a fraction of its time: that makes two tuples of all fields first."""
+    return one.__dict__ == other.__dict__
 
 
 def _hands(watch: LogWatch, progress: Progress) -> str | None:

@@ -273,7 +273,7 @@ class Supervisor:
         if updated.progress_at is not None and attempt.progress_at is None:
             with self._context.store.transaction():
                 self._context.store.put_attempt(updated)  # at once: the job is RUNNING because of it
-        elif updated != attempt:
+        elif not log_watch.is_same(updated, attempt):
             self._context.store.keep_progress(updated)
         transitions.progressed(self._context.store, attempt, updated, at=now)
         if note := view.watch.new_series_note():

@@ -33,7 +33,7 @@ class BadGpus:
         if newest != self._read_at:
             self._attempts, self._read_at = relevant(store.ended_lately()), newest
         cleared, now = store.cleared_places(), self._context.now()
-        # Every waiting job asks, several times a second.
+        # It is asked several times a second while jobs wait.
         asked = (newest, cleared, int(now))
         if asked != self._asked:
             self._asked, self._found = asked, find_bad_places(self._attempts, now, cleared)
@@ -43,9 +43,11 @@ class BadGpus:
         """Return the hosts with the reason at each GPU that is set aside for all jobs."""
         return mark(views, self.now(), self._context.now())
 
-    def for_job(self, waiting: WaitingJob, job: Job) -> WaitingJob:
-        """Return a waiting job with the GPUs where it died, and with those that it keeps while it recovers."""
-        bad = self.now()
+    def for_job(self, waiting: WaitingJob, job: Job, bad: Sequence[BadPlace]) -> WaitingJob:
+        """Return a waiting job with the GPUs where it died, and with those that it keeps while it recovers.
+
+        `bad`: what is avoided now. It is asked for once for all jobs that wait, because each time reads the store.
+        """
         if not waiting.requests or not (bad or job.state is JobState.RECOVERING):
             return waiting
         attempts = self._context.store.attempts(job.id)

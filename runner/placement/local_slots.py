@@ -41,7 +41,8 @@ class LocalSlots:
         store = self._context.store
         (gpus,) = self._bad_gpus.mark([gpu_view(self._report)])
         views = (gpus, slot_view(self._limit, used_slots(store, jobs)))
-        requests = [self._bad_gpus.for_job(waiting_here(job.spec, job.id), job) for job in asked]
+        bad = self._bad_gpus.now()
+        requests = [self._bad_gpus.for_job(waiting_here(job.spec, job.id), job, bad) for job in asked]
         found = place_here(requests, views, leases_of(store))
         return list(zip(asked, found, strict=True))
 

@@ -18,6 +18,7 @@ from rung.jobs.model.host import Host
 from rung.jobs.model.state import JobState
 from rung.jobs.site.partitions import Partition, why_never
 from rung.recovery.decide.decide import Relaunch, why_retry_waits
+from rung.recovery.nodes.bad_places import BadPlace
 from rung.runner.checkpoints.search import CheckpointSearch
 from rung.runner.context import Context
 from rung.runner.launch.engine_fit import why_unfit
@@ -69,7 +70,8 @@ class Placer:
             return []
         self._host_pool.refresh()
         taken = {(lease.host, lease.gpu): lease.job_id for lease in self._context.store.leases()}
-        requests = [self._waiting_job(job) for job in waiting]
+        bad = self.bad_gpus.now()
+        requests = [self._waiting_job(job, bad) for job in waiting]
         found = place(requests, self._views(jobs), taken, self._incompatible)
         results = [(job, self._or_refused(job, result)) for job, result in zip(waiting, found, strict=True)]
         if self._host_pool.awaits_first_answers():
@@ -94,11 +96,12 @@ class Placer:
     def elsewhere(self, job: Job, host: str) -> list[str]:
         """Return the other hosts that could take a job, free or not."""
         views = self.bad_gpus.mark(self._host_pool.views({}))
+        waiting = self._waiting_job(job, self.bad_gpus.now())
         if job.spec.resources.nodes > 1:
             # Whichever of its hosts is away: it cannot be used.
-            return candidates(self._waiting_job(job), views, self._incompatible)
+            return candidates(waiting, views, self._incompatible)
         others = [view for view in views if view.host.name != host]
-        return candidates(self._waiting_job(job), others, self._incompatible)
+        return candidates(waiting, others, self._incompatible)
 
     def spare_gpus(self, job: Job, attempt: Attempt, most: int) -> list[tuple[Gpu, ...]] | None:
         """Return GPUs beside an attempt's own, of the same kind, that nobody uses or waits for; None: not known yet."""
@@ -141,12 +144,13 @@ class Placer:
             self._checkpoint_search.wait(job, why)
         return why is None
 
-    def _waiting_job(self, job: Job) -> WaitingJob:
+    def _waiting_job(self, job: Job, bad: Sequence[BadPlace]) -> WaitingJob:
         attempts = self._context.store.attempts(job.id)
         near = attempts[-1].host if attempts and not attempts[-1].host_lost else None
         wanted = job.spec.resources.gpu, job.spec.image, job.spec.priority
         nodes = job.spec.resources.nodes
-        return self.bad_gpus.for_job(WaitingJob(job.id, *wanted, near, self._avoided(job), nodes=nodes), job)
+        waiting = WaitingJob(job.id, *wanted, near, self._avoided(job), nodes=nodes)
+        return self.bad_gpus.for_job(waiting, job, bad)
 
     def _avoided(self, job: Job) -> dict[str, str]:
         """Return the hosts where a job must not go, each with the reason."""

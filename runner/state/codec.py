@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -27,9 +27,27 @@ _NUMBERS = ("metrics", "latest", "throughput")
 _INFINITE = ("loss", "effective", *_NUMBERS)
 # Fields whose name in the store is older than their name in the code.
 _STORED_NAMES = {"residence": "stay"}
-_NAMES = tuple(field.name for field in fields(Attempt))
-_KEYS = tuple(_STORED_NAMES.get(name, name) for name in _NAMES)
-_values_of = attrgetter(*_NAMES)
+ATTEMPT_FIELDS = tuple(field.name for field in fields(Attempt))
+
+
+def _each_to_dict(values: Sequence[Any]) -> list[Any]:
+    return [value.to_dict() for value in values]
+
+
+# How the values of some fields are made plain.
+_MADE_PLAIN: Mapping[str, Callable[[Any], Any]] = {
+    "asked": Knobs.to_dict,
+    "outcome": attrgetter("value"),
+    "engine": attrgetter("name"),
+    "gpus": _each_to_dict,
+    "members": _each_to_dict,
+    "verdict": lambda verdict: verdict.value if verdict else None,
+    **dict.fromkeys(("fault", "trial", "saturation"), lambda value: value.to_dict() if value else None),
+}
+
+# The fields between these two are of progress: they change with nearly every line of a log.
+_FIRST, _AFTER = map(ATTEMPT_FIELDS.index, ("effective", "healthy_loss"))
+PROGRESS = ATTEMPT_FIELDS[_FIRST:_AFTER]
 
 
 # A spec never changes, and the controller reads those of active jobs again and again. Those of jobs that nobody holds
@@ -71,18 +89,9 @@ def attempt_to_dict(attempt: Attempt) -> dict[str, Any]:
     return data
 
 
-def _plain_values(attempt: Attempt) -> dict[str, Any]:
-    data = dict(zip(_KEYS, _values_of(attempt), strict=True))
-    data["asked"] = attempt.asked.to_dict()
-    data["fault"] = attempt.fault.to_dict() if attempt.fault else None
-    data["outcome"] = attempt.outcome.value
-    data["verdict"] = attempt.verdict.value if attempt.verdict else None
-    data["gpus"] = [gpu.to_dict() for gpu in attempt.gpus]
-    data["members"] = [member.to_dict() for member in attempt.members]
-    data["engine"] = attempt.engine.name
-    data["trial"] = attempt.trial.to_dict() if attempt.trial else None
-    data["saturation"] = attempt.saturation.to_dict() if attempt.saturation else None
-    return data
+def _plain_values(attempt: Attempt, names: Sequence[str] = ATTEMPT_FIELDS) -> dict[str, Any]:
+    data, made = attempt.__dict__, _MADE_PLAIN
+    return {_STORED_NAMES.get(name, name): made[name](data[name]) if name in made else data[name] for name in names}
 
 
 def finite_or_text(value: Any) -> Any:
@@ -98,13 +107,58 @@ def finite_or_text(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
+def fields_to_json(attempt: Attempt, names: Sequence[str]) -> str:
+    """Return some fields of an attempt as JSON; raise a ValueError where a number is not finite."""
+    return _ENCODER.encode(_plain_values(attempt, names))
+
+
 def attempt_to_json(attempt: Attempt) -> str:
     # Progress is kept once a second for every run. Its numbers are nearly always finite, so they are looked through
     # only when JSON refuses them.
     try:
-        return _ENCODER.encode(_plain_values(attempt))
+        return fields_to_json(attempt, ATTEMPT_FIELDS)
     except ValueError:
         return json.dumps(attempt_to_dict(attempt), allow_nan=False)
+
+
+class _Kept:
+    """The text of some fields, one for each job."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._values_of: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*names)
+        self.known: dict[str, tuple[tuple[Any, ...], str]] = {}
+
+    def text(self, attempt: Attempt) -> str:
+        values, known = self._values_of(attempt), self.known.get(attempt.job_id)
+        # Not only equal: 1 and 1.0 are, and their texts differ.
+        if known is None or not all(map(is_, known[0], values)):
+            known = self.known[attempt.job_id] = (values, fields_to_json(attempt, self._names)[1:-1])
+        return known[1]
+
+
+class AttemptTexts:
+    """Makes the texts of attempts that are written again with each bit of progress, as `attempt_to_json` does.
+
+    Only the fields of progress become JSON each time. The text of the others is kept as long as they are the same
+    objects.
+    """
+
+    def __init__(self) -> None:
+        self._before = _Kept(ATTEMPT_FIELDS[:_FIRST])
+        self._after = _Kept(ATTEMPT_FIELDS[_AFTER:])
+
+    def keep_only(self, job_ids: Collection[str]) -> None:
+        """Forget the texts of all other jobs."""
+        for part in (self._before, self._after):
+            part.known = {job_id: known for job_id, known in part.known.items() if job_id in job_ids}
+
+    def of(self, attempt: Attempt) -> str:
+        try:
+            progress = fields_to_json(attempt, PROGRESS)[1:-1]
+            return f"{{{self._before.text(attempt)}, {progress}, {self._after.text(attempt)}}}"
+        except ValueError:
+            return attempt_to_json(attempt)  # a number is not finite
 
 
 def attempt_from_row(row: sqlite3.Row) -> Attempt:

@@ -34,6 +34,8 @@ class Memory:
     made: dict[str, tuple[tuple[Any, ...], Job]] = field(default_factory=dict)
     # Attempts with progress that is not written yet.
     progress: dict[tuple[str, int], Attempt] = field(default_factory=dict)
+    # What makes the texts of these.
+    texts: codec.AttemptTexts = field(default_factory=codec.AttemptTexts)
     # The jobs that were written since somebody asked.
     written: set[str] = field(default_factory=set)
 
@@ -113,6 +115,7 @@ class JobRows:
             memory.jobs = {job.id: job for job in memory.active}
             memory.made = {job_id: memory.made[job_id] for job_id in memory.jobs}
             memory.attempts = {job_id: kept for job_id, kept in memory.attempts.items() if job_id in memory.jobs}
+            memory.texts.keep_only(memory.jobs.keys())
         return list(memory.active)
 
     def _job_rows(self, *, active: bool, removed: bool) -> list[sqlite3.Row]:
@@ -165,14 +168,14 @@ class JobRows:
 
     def put_attempt(self, attempt: Attempt) -> None:
         """Write an attempt; inside a transaction."""
-        self._put(attempt)
+        self._put(attempt, codec.attempt_to_json(attempt))
         if self._memory is not None:
             self._memory.progress.pop((attempt.job_id, attempt.number), None)
             self._memory.attempts.pop(attempt.job_id, None)
             self._memory.written.add(attempt.job_id)
 
-    def _put(self, attempt: Attempt) -> None:
-        row = (attempt.job_id, attempt.number, codec.attempt_to_json(attempt))
+    def _put(self, attempt: Attempt, text: str) -> None:
+        row = (attempt.job_id, attempt.number, text)
         self._db.execute("INSERT INTO attempts VALUES (?,?,?) ON CONFLICT DO UPDATE SET data = excluded.data", row)
 
     def keep_progress(self, attempt: Attempt) -> None:
@@ -182,7 +185,7 @@ class JobRows:
         """
         if self._memory is None:
             with self.transaction():
-                self._put(attempt)
+                self._put(attempt, codec.attempt_to_json(attempt))
             return
         self._memory.progress[attempt.job_id, attempt.number] = attempt
         if attempt.job_id in self._memory.attempts:
@@ -195,5 +198,5 @@ class JobRows:
             return
         with self.transaction():
             for attempt in self._memory.progress.values():
-                self._put(attempt)
+                self._put(attempt, self._memory.texts.of(attempt))
         self._memory.progress.clear()

@@ -33,9 +33,14 @@ class LookAgain:
 
     def consider(self, job: Job, last: Attempt, history: LossHistory) -> bool:
         """Stop a running job whose loss is level; False: it falls, or there is nothing to try."""
-        if job.spec.recovery.trials is None or last.made_all_steps:
+        asked = job.spec.recovery
+        if asked.trials is None or last.made_all_steps:
             return False
-        attempts, gpu = [*self._context.store.attempts(job.id)[job.settled : -1], last], self._gpu(last)
+        attempts = [*self._context.store.attempts(job.id)[job.settled : -1], last]
+        # Asked for every line of every run: a first look is not wanted, and a later one comes after trials only.
+        if asked.not_learning != "act" and not any(each.trial for each in attempts):
+            return False
+        gpu = self._gpu(last)
         doubtful = next(iter(doubtful_steps(job, attempts, history, gpu)), None)
         if doubtful is not None:
             because = f"the loss is level at step {doubtful} and still high: a lower lr is tried from scratch"

@@ -26,13 +26,17 @@ class TrialFolders:
         self._context = context
         # The jobs that may have something to remove; None: no job was looked at yet.
         self._jobs: set[str] | None = None
+        # The active jobs that had no trials, as they were then: a job is written with each new attempt.
+        self._without: dict[str, Job] = {}
 
     def turn(self, active: Sequence[Job]) -> int:
         """Remove what is due, in the task pool; return how many removals are under way."""
         if self._jobs is None:
             # An earlier controller may have been killed before it removed them.
             self._jobs = self._context.store.jobs_with_trials()
-        self._jobs |= {job.id for job in active if self._has_trials(job)}
+        others = [job for job in active if job.id not in self._jobs and self._without.get(job.id) is not job]
+        self._jobs |= {job.id for job in others if self._has_trials(job)}
+        self._without = {job.id: job for job in active if job.id not in self._jobs}
         return sum(self._tidy(job_id) for job_id in sorted(self._jobs))
 
     def _has_trials(self, job: Job) -> bool:

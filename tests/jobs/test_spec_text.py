@@ -72,3 +72,11 @@ def test_a_text_of_an_older_rung_without_some_fields_shows_their_defaults() -> N
 def test_a_text_that_is_no_json_object_is_refused_when_it_is_read(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
         SpecText(text)
+
+
+def test_a_spec_that_is_given_anew_takes_the_place_of_the_parsed_one() -> None:
+    text = SpecText(JobSpec.model_validate(SPECS[0]).model_dump_json())
+    job, other = job_of(text, text), JobSpec.model_validate(SPECS[1])
+    assert job.spec is job.spec and (job.spec.name, job.refused) == ("a", "")
+    object.__setattr__(job, "spec", other)
+    assert job.spec is other

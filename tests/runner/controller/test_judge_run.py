@@ -6,8 +6,11 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from rung.jobs.job import Outcome, Verdict
 from rung.jobs.model.state import JobState
+from rung.runner.controller import judge_run
 from tests.support.pretend import Build, World
 
 KNOBS = {"mode": "inside", "lr": 0.1, "precision": "amp_fp16"}
@@ -130,3 +133,19 @@ def test_a_healthy_run_has_no_word(build: Build) -> None:
     write(world, job, falling(2, 300))
     ends(world, job)
     assert (world.job(job).reason, world.last(job).verdict) == ("finished", None)
+
+
+def test_of_a_run_without_a_fault_before_no_cure_is_judged(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, incident_after = list[int](), judge_run.incident_after
+    monkeypatch.setattr(
+        judge_run, "incident_after", lambda line, knobs: asked.append(len(line)) or incident_after(line, knobs)
+    )
+    world = build(ampere=["A100"])
+    job = submitted(world)
+    write(world, job, falling(2, 30))
+    world.turn(10)
+    assert world.last(job).furthest_step == 30 and not asked
+    fails(world, job)
+    write(world, job, falling(2, 60))
+    world.turn(10)
+    assert 1 in asked

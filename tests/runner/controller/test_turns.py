@@ -266,3 +266,35 @@ def test_the_end_of_a_run_that_is_being_stopped_is_seen_at_once(build: Build, mo
     world.controller.turn()
     finish(world.controller._context.tasks._tasks.values())
     assert [what for what, _ in ampere.calls[before:]] == ["observe"]
+
+
+def test_while_nothing_is_written_the_jobs_are_not_looked_through_again(build: Build) -> None:
+    world = build(ampere=["A100", "A100"])
+    jobs = [world.submit(name, "A100", **JOB) for name in "ab"]
+    world.until(lambda: all(map(world.is_running, jobs)))
+    loop = world.controller
+    world.turn(3)
+    listed = loop._listed
+    world.turn(2)
+    assert loop._listed is listed and loop._look_for_other_jobs() == set()
+    with world.store.transaction():
+        world.store.set_reason(jobs[1], "another one")
+    assert loop._look_for_other_jobs() == {jobs[1]}
+    assert loop._jobs[jobs[1]].reason == "another one"
+
+
+def test_after_a_store_that_was_blocked_all_jobs_are_due(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = build(ampere=["A100", "A100"])
+    jobs = [world.submit(name, "A100", **JOB) for name in "ab"]
+    world.until(lambda: all(map(world.is_running, jobs)))
+    world.turn(3)
+    loop = world.controller
+
+    def blocked() -> None:
+        raise StoreBlocked("locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "look_for_changes", blocked)
+        with pytest.raises(StoreBlocked):
+            loop.turn()
+    assert loop._look_for_other_jobs() == set(jobs)

@@ -19,6 +19,7 @@ from rung.runner.hosts.this_machine import HERE
 from rung.runner.launch.submit import submit
 from rung.runner.placement.local_slots import SURVEY_KEY, gpu_view, place_here, slot_view, waiting_here
 from rung.runner.placement.places import MustWait, Placed
+from rung.runner.state.store import Store
 from tests.support.pretend import World, worlds
 
 GPUS = tuple(Gpu("NVIDIA TITAN RTX", (7, 5), index, f"GPU-{index}", 24 << 30) for index in range(2))
@@ -130,3 +131,19 @@ def test_slots_go_by_priority_and_then_by_order_and_gpus_do_not_count() -> None:
     assert first == Placed("c", "localhost", (), None, PROCESS)
     (later,) = place_here([replace(jobs[0], priority=0)], (views[0], slot_view(3, 5)), {})
     assert isinstance(later, MustWait) and later.reason.endswith("runs 5 of at most 3 without a GPU")
+
+
+@pytest.mark.parametrize("gpu", [None, "TITANRTX"])
+def test_what_is_set_aside_is_asked_for_once_for_all_jobs_that_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch, gpu: str | None
+) -> None:
+    for number in range(20):
+        submitted(world, f"j{number}", **(on_gpu(gpu) if gpu else {}))
+    world.until(lambda: world.leases() or not gpu)
+    asked, newest_end = list[int](), Store.newest_end
+    monkeypatch.setattr(Store, "newest_end", lambda self: asked.append(1) or newest_end(self))
+    slots = world.controller._chores._local_slots
+    jobs = world.store.jobs(active=True)
+    waiting = [job for job in jobs if job.state is JobState.QUEUED]
+    assert len(waiting) >= 10 and len(slots.results(waiting, jobs)) == len(waiting)
+    assert len(asked) <= 2

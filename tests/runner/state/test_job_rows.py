@@ -197,3 +197,17 @@ def test_the_attempts_of_a_job_that_has_ended_are_not_kept(store: Store) -> None
     active(store)
     gc.collect()
     assert kept() is None and len(store.attempts(job)) == 1
+
+
+def test_the_texts_of_attempts_are_kept_for_active_jobs_only(store: Store) -> None:
+    memory = store._memory
+    assert memory is not None
+    job_id = add(store, 1)
+    store.jobs(active=True)
+    store.keep_progress(replace(attempt(job_id), furthest_step=5))
+    store.write_progress()
+    assert store.attempts(job_id)[0].furthest_step == 5 and job_id in memory.texts._before.known
+    with store.transaction():
+        store.move(job_id, JobState.CANCELLED, reason="r", at=2.0)
+    store.jobs(active=True)
+    assert not memory.texts._before.known

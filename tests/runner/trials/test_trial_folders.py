@@ -141,3 +141,30 @@ def test_a_host_that_cannot_remove_a_folder_is_asked_again_and_the_job_goes_on(
     assert world.is_running(job) and marked(world, job) == []
     monkeypatch.undo()
     world.until(lambda: marked(world, job) == [2])
+
+
+def test_a_job_without_trials_is_looked_at_again_only_when_it_was_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world.submit("b", "A100")
+    world.until(lambda: world.is_running(job))
+    world.turn(3)
+    folders, looked = world.controller._chores._trial_folders, list[str]()
+    has_trials = folders._has_trials
+    monkeypatch.setattr(folders, "_has_trials", lambda each: looked.append(each.id) or has_trials(each))
+    for _ in range(3):
+        folders.turn(world.store.jobs(active=True))
+    before = len(looked)
+    assert before <= 1
+    with world.store.transaction():
+        world.store.set_reason(job, "another one")
+    folders.turn(world.store.jobs(active=True))
+    assert looked == [job] * (before + 1)
+
+
+def test_a_job_is_known_to_have_trials_when_its_first_one_is_written(world: World) -> None:
+    job = submitted(world)
+    folders = world.controller._chores._trial_folders
+    world.until(lambda: any(each.is_trial for each in world.store.attempts(job)))
+    folders.turn(world.store.jobs(active=True))
+    assert folders._jobs == {job}
