@@ -117,7 +117,7 @@ def shown(times: Sequence[float]) -> str:
 def decided_at(campaign: Campaign, name: str) -> float:
     """Return when the relaunch was decided, which is written right before it is done, by the clock of the jobs."""
     events = campaign.store.events(name)
-    at = next(event.at for event in events if event.kind is EventKind.DECIDED)
+    at = next(event.at for event in events if event.kind == EventKind.DECIDED)
     return at - time.time() + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

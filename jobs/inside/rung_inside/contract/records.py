@@ -29,10 +29,8 @@ import platform
 import re
 import sys
 import threading
-import time
-from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rung_inside.contract import asked_knobs
 
@@ -52,9 +50,6 @@ _variables: Any = getattr(os.environb, "_data", os.environb)
 # `emit_lines` asks whether this is the first rank for its first calls and then for every so many: asking torch takes
 # longer than a record, and a script knows its ranks before it trains.
 ASKED_FIRST, ASKED_EVERY = 64, 16
-# `emit_lines` lets its records wait for each other, because opening and closing the log takes longer than a record: so
-# many, and no longer than so many seconds when the next one comes. All other records are written at once, after these.
-MOST_WAITING, LONGEST_WAIT = 8, 0.1
 
 _last_reported: dict[str, Any] = {}
 # `held`: the records of a `together` block, until it ends; `speaks`: whether this process writes them, once asked.
@@ -69,19 +64,8 @@ class _Speaking:
 
 
 _speaking = _Speaking()
-
-
-class _Waiting:
-    """What `emit_lines` has not written yet, and when this process last wrote to the log."""
-
-    # A deque, because other threads write, too: what one of them takes out, no other one does.
-    texts: ClassVar[deque[str]] = deque()
-    written_at = -LONGEST_WAIT
-
-
-if hasattr(os, "register_at_fork"):
-    # They are the parent's, which writes them.
-    os.register_at_fork(after_in_child=_Waiting.texts.clear)
+# Returns the text of records that wait to be written, and forgets it; any other record comes after them.
+_take_waiting: list[Callable[[], str]] = [str]
 
 
 def is_first_rank() -> bool:
@@ -153,7 +137,7 @@ def emit(kind: str, **values: Any) -> None:
 
 
 def emit_lines(text: str) -> None:
-    """Write records that are lines already, several together: for those that come in every update."""
+    """Write records that are lines already, as `emit` does, with fewer calls: for those that come in every update."""
     _speaking.asked += 1
     if _speaking.asked <= ASKED_FIRST or not _speaking.asked % ASKED_EVERY:
         _speaking.is_first_rank = is_first_rank()
@@ -162,17 +146,8 @@ def emit_lines(text: str) -> None:
     held = getattr(_thread, "held", None)
     if held is not None:
         held.append(text)
-        return
-    waiting = _Waiting.texts
-    waiting.append(text)
-    if len(waiting) >= MOST_WAITING or time.monotonic() - _Waiting.written_at >= LONGEST_WAIT:
-        write("")
-
-
-def write_waiting() -> None:
-    """Write what waits, before something that may not come back, or that the script prints about its updates."""
-    if _Waiting.texts:
-        write("")
+    else:
+        write(text)
 
 
 def emit_from_any_rank(kind: str, **values: Any) -> None:
@@ -208,9 +183,7 @@ def write_held() -> None:
 
 def write(text: str) -> None:
     """Write whole lines to the attempt's log, where a shell may have sent stdout elsewhere; to stdout without one."""
-    if _Waiting.texts:
-        text = _take_waiting() + text
-    _Waiting.written_at = time.monotonic()
+    text = _take_waiting[0]() + text
     path = _variables.get(b"RUNG_LOG")
     if path and _append(path, text):
         return
@@ -218,13 +191,9 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _take_waiting() -> str:
-    taken = []
-    # Another thread may take the last one in between.
-    with contextlib.suppress(IndexError):
-        while True:
-            taken.append(_Waiting.texts.popleft())
-    return "".join(taken)
+def write_first(take: Callable[[], str]) -> None:
+    """Write the text that `take` returns before anything else, whenever something is written."""
+    _take_waiting[0] = take
 
 
 def stderr_bypasses_log() -> bool:

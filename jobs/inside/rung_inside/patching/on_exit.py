@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,12 +16,6 @@ _is_off: list[bool] = []
 
 def install(_torch: Any) -> None:
     on_failure(_write_traceback)
-    # It ends a process at once, and a forked one always. What is called at its end writes nothing then.
-    patch.before(os, "_exit", _write_waiting)
-
-
-def _write_waiting(*_: Any, **__: Any) -> None:
-    records.write_waiting()
 
 
 def _write_traceback(error: BaseException) -> None:

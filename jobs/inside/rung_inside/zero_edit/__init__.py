@@ -36,6 +36,7 @@ PARTS = (
     ("torch", "zero_edit.own_checkpoints.saving"),
     ("torch", "zero_edit.resume.checkpoint_files"),
     ("torch", "zero_edit.resume.resume_step"),
+    ("torch", "zero_edit.telemetry.waiting_records"),
     ("torch", "zero_edit.telemetry.step_records"),
     ("torch", "zero_edit.replay.replay"),
     ("torch", "zero_edit.telemetry.near_limit_watch"),

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import rung_inside
@@ -63,7 +60,7 @@ def test_only_the_first_rank_writes(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_the_records_of_updates_are_those_that_any_record_is_made_by(updates: list[Numbers]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         written: list[str] = []
-        patch.setattr(records, "write", lambda text: written.append(records._take_waiting() + text))
+        patch.setattr(records, "write", written.append)
         step_numbers.emit_all(updates)
         step_numbers.emit(updates[0], optimizer=2)
     names = {"step": "step", "loss": "loss", "lr": "lr", "grad_norm": "norm", "scale": "scale", "skipped": "skipped"}
@@ -81,7 +78,6 @@ def test_the_rank_of_records_that_are_lines_already_is_asked_again_and_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(records, "_speaking", records._Speaking())
-    monkeypatch.setattr(records, "MOST_WAITING", 1)
     for _ in range(records.ASKED_FIRST):
         records.emit_lines("a\n")
     monkeypatch.setenv("RANK", "3")
@@ -92,64 +88,6 @@ def test_the_rank_of_records_that_are_lines_already_is_asked_again_and_again(
     monkeypatch.setattr(records, "_speaking", records._Speaking())
     records.emit_lines("c\n")
     assert "c" not in capsys.readouterr().out
-
-
-@pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of a clock that stands still; a record has just been written."""
-    now = [50.0]
-    monkeypatch.delenv("RUNG_LOG", raising=False)
-    monkeypatch.setattr(records, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(records._Waiting, "written_at", now[0])
-    return now
-
-
-def test_records_of_updates_wait_for_each_other_but_not_for_long(
-    seconds: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [f"{number}\n" for number in range(2 * records.MOST_WAITING)]
-    for text in lines[: records.MOST_WAITING - 1]:
-        records.emit_lines(text)
-    assert capsys.readouterr().out == ""
-    records.emit_lines(lines[records.MOST_WAITING - 1])
-    assert capsys.readouterr().out == "".join(lines[: records.MOST_WAITING])
-    records.emit_lines("late\n")
-    seconds[0] += records.LONGEST_WAIT
-    records.emit_lines("later\n")
-    assert capsys.readouterr().out == "late\nlater\n"
-
-
-def test_a_record_of_another_kind_is_written_at_once_after_those_that_wait(
-    seconds: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    records.emit_lines("first\n")
-    records.emit("saved", file="a.pt")
-    assert capsys.readouterr().out == "first\nrung| saved file=a.pt\n"
-    records.write_waiting()
-    assert capsys.readouterr().out == ""
-
-
-def test_a_bad_update_waits_for_nothing(seconds: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    records.emit_lines("good\n")
-    step_numbers.emit(Numbers(7, None, math.nan, None, None, None, None))
-    assert capsys.readouterr().out == "good\nrung| step step=7 loss=nan\n"
-
-
-def test_what_waits_is_written_by_the_process_that_waits_and_not_by_its_forks(
-    seconds: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    monkeypatch.setenv("RUNG_LOG", str(log))
-    records.emit_lines("of the parent\n")
-    child = os.fork()
-    if not child:
-        records.emit_lines("of the child\n")
-        records.write_waiting()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    records.write_waiting()
-    assert log.read_text() == "of the child\nof the parent\n"
 
 
 def test_knobs_are_reported_once_and_again_when_one_changes(records_of: RecordsOf) -> None:

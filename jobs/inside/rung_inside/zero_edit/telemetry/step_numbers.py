@@ -81,13 +81,17 @@ def is_bad(numbers: Numbers) -> bool:
 
 
 def emit(numbers: Numbers, optimizer: int | None = None) -> None:
-    """Write the record of an update at once."""
+    """Write the record of an update."""
     emit_all([numbers], optimizer)
-    records.write_waiting()
 
 
 def emit_all(updates: list[Numbers], optimizer: int | None = None) -> None:
-    """Write the records of updates, soon: as records.line makes them, but without a call for each value."""
+    """Write the records of several updates together."""
+    records.emit_lines(text_of(updates, optimizer))
+
+
+def text_of(updates: list[Numbers], optimizer: int | None = None) -> str:
+    """Return the records of updates: as records.line makes them, but without a call for each value."""
     text = ""
     for numbers in updates:
         loss, lr, norm, skipped = numbers.loss, numbers.lr, numbers.norm, numbers.skipped
@@ -106,4 +110,18 @@ def emit_all(updates: list[Numbers], optimizer: int | None = None) -> None:
         if optimizer is not None:
             text += f" optimizer={optimizer}"
         text += "\n"
-    records.emit_lines(text)
+    return text
+
+
+def as_numbers(update: Any) -> Numbers:
+    """Return an update that was not reported as an object."""
+    if isinstance(update, Numbers):
+        return update
+    step, source, loss, lr = update
+    return Numbers(step, source, loss, lr, norm=None, scale=None, skipped=False)
+
+
+def range_of(text: Any) -> range:
+    """Return the numbers of the updates that are left out."""
+    first, _, last = str(text or "").partition("-")
+    return range(int(first), int(last) + 1) if first.isdigit() and last.isdigit() else range(0)

@@ -16,7 +16,7 @@ from rung_inside.patching import on_exit, patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
-from rung_inside.zero_edit.telemetry import courses, effective_knobs, report_rate, step_numbers
+from rung_inside.zero_edit.telemetry import courses, effective_knobs, report_rate, step_numbers, waiting_records
 from rung_inside.zero_edit.telemetry.async_readback import AS_NEXT, EVERY, AsyncReadback, Numbers
 from rung_inside.zero_edit.telemetry.report_rate import FIRST, WIDEST
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
@@ -28,6 +28,8 @@ RUN_UP = 8
 
 _count = run_state.count
 _gradients = run_state.gradients
+_waiting = waiting_records.updates
+_written_at = waiting_records.written_at
 
 
 class StepRecorder:
@@ -51,7 +53,7 @@ class StepRecorder:
         self._steady: courses.Source | None = None
         # Updates of optimizers that may take turns with the others or begin a new course.
         self._held: list[Numbers] = []
-        self._left_out = _range(run_state.asked_knob("skip"))
+        self._left_out = step_numbers.range_of(run_state.asked_knob("skip"))
 
     # What happens before an update.
 
@@ -121,7 +123,20 @@ class StepRecorder:
         elif self.loss is not None or skipped:
             # A scaler skips an update whose norm is not finite.
             if is_due or skipped is not False or not _gradients.are_unscaled:
-                self._take(Numbers(step, source, self.loss, lr, *step_numbers.norm_and_scale(), skipped), is_due)
+                norm, scale = step_numbers.norm_and_scale()
+                is_good = (
+                    source is self._steady and not skipped and isfinite(self.loss or 0.0) and isfinite(norm or 0.0)
+                )
+                if is_good and is_due:  # as `_take` of a good update, without its calls; it is written soon
+                    self._unreported.clear()
+                    _waiting.append((step, source, self.loss, lr, norm, scale, skipped))
+                    if (
+                        len(_waiting) >= waiting_records.MOST
+                        or waiting_records.now() - _written_at[0] >= waiting_records.LONGEST
+                    ):
+                        waiting_records.write()
+                else:
+                    self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped), is_due)
             elif source is not self._steady or self.loss is None or not isfinite(self.loss):
                 self._take(Numbers(step, source, self.loss, lr, None, None, skipped), is_due)
             else:  # as `_take` of a good update, without its calls
@@ -195,7 +210,7 @@ class StepRecorder:
             # As `_take_any`, which has nothing else to do where the update before was good too.
             if is_due:
                 self._unreported.clear()
-                step_numbers.emit_all([numbers])
+                step_numbers.emit(numbers)
             else:
                 self._unreported.append(numbers)
         else:
@@ -246,7 +261,7 @@ class StepRecorder:
         """Report the updates before the first bad number, before its own record."""
         if self._newest_was_good:
             for each in self._unreported:
-                step_numbers.emit(_numbers(each))
+                step_numbers.emit(step_numbers.as_numbers(each))
             self._unreported.clear()
 
     def unanswered(self) -> None:
@@ -258,7 +273,7 @@ class StepRecorder:
                 scale = step_numbers.scale_tensor()
                 # At the end of a script its scaler may be gone already.
                 self.readback.send(self._scale if scale is None else scale)
-        records.write_waiting()
+        waiting_records.write()
 
     def finish(self) -> None:
         """Report what is left when the script ends or fails; now waiting for a GPU does no harm."""
@@ -267,27 +282,13 @@ class StepRecorder:
             self.courses.begin_new()
             self._begin_course()
         if self._unreported:
-            step_numbers.emit(_numbers(self._unreported[-1]))
+            step_numbers.emit(step_numbers.as_numbers(self._unreported[-1]))
             self._unreported.clear()
         if self.loss is not None and not isfinite(self.loss):
             # The script ended between a backward pass and its update.
             norm, scale = step_numbers.norm_and_scale()
             step_numbers.emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
             self.loss = None
-
-
-def _numbers(update: Any) -> Numbers:
-    """Return an update that was not reported as an object."""
-    if isinstance(update, Numbers):
-        return update
-    step, source, loss, lr = update
-    return Numbers(step, source, loss, lr, norm=None, scale=None, skipped=False)
-
-
-def _range(text: Any) -> range:
-    """Return the numbers of the updates that are left out."""
-    first, _, last = str(text or "").partition("-")
-    return range(int(first), int(last) + 1) if first.isdigit() and last.isdigit() else range(0)
 
 
 recorder = StepRecorder()

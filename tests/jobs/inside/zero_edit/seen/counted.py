@@ -61,7 +61,7 @@ def training():
 
 
 def main():
-    from rung_inside.contract import records
+    from rung_inside.zero_edit.telemetry import waiting_records
     from rung_inside.zero_edit.telemetry.step_records import recorder
 
     step, model = training()
@@ -74,10 +74,10 @@ def main():
                 switch = switch or Switch(model)
                 if kind == "long":
                     recorder.courses.start -= LONG
-                records.write_waiting()
+                waiting_records.write()
                 before, copies[0] = len(lines()), 0
                 ours = Counter().of(step)
-                records.write_waiting()
+                waiting_records.write()
                 told = {"records": len(lines()) - before, "copies": copies[0]}
                 switch.turn(on=False)
                 own = Counter().of(step)
