@@ -24,11 +24,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -66,6 +68,7 @@ class _Speaking:
 _speaking = _Speaking()
 # Returns the text of records that wait to be written, and forgets it; any other record comes after them.
 _take_waiting: list[Callable[[], str]] = [str]
+_written_at = [-math.inf]
 
 
 def is_first_rank() -> bool:
@@ -184,6 +187,7 @@ def write_held() -> None:
 def write(text: str) -> None:
     """Write whole lines to the attempt's log, where a shell may have sent stdout elsewhere; to stdout without one."""
     text = _take_waiting[0]() + text
+    _written_at[0] = time.monotonic()
     path = _variables.get(b"RUNG_LOG")
     if path and _append(path, text):
         return
@@ -194,6 +198,10 @@ def write(text: str) -> None:
 def write_first(take: Callable[[], str]) -> None:
     """Write the text that `take` returns before anything else, whenever something is written."""
     _take_waiting[0] = take
+
+
+def seconds_since_write() -> float:
+    return time.monotonic() - _written_at[0]
 
 
 def stderr_bypasses_log() -> bool:

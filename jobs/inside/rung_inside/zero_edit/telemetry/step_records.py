@@ -29,7 +29,6 @@ RUN_UP = 8
 _count = run_state.count
 _gradients = run_state.gradients
 _waiting = waiting_records.updates
-_written_at = waiting_records.written_at
 
 
 class StepRecorder:
@@ -130,10 +129,7 @@ class StepRecorder:
                 if is_good and is_due:  # as `_take` of a good update, without its calls; it is written soon
                     self._unreported.clear()
                     _waiting.append((step, source, self.loss, lr, norm, scale, skipped))
-                    if (
-                        len(_waiting) >= waiting_records.MOST
-                        or waiting_records.now() - _written_at[0] >= waiting_records.LONGEST
-                    ):
+                    if waiting_records.is_long_enough():
                         waiting_records.write()
                 else:
                     self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped), is_due)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections import deque
 from typing import Any
 
@@ -16,16 +15,18 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit.telemetry import step_numbers
 from rung_inside.zero_edit.telemetry.async_readback import Numbers
 
-# The most updates that wait; and for how many seconds at most, when the next one comes.
+# The most updates that wait; and how many seconds after the newest write none waits any more when the next one comes.
 MOST = 8
 LONGEST = 0.1
 
 # The values of each, as Numbers has them: to make an object costs a call in each update. Added to directly. A deque,
 # because other threads write, too: what one of them takes out, no other one does.
 updates: deque[tuple[Any, ...]] = deque()
-# When such records were last written. The clock decides when a record is written, and never which ones are.
-now = time.monotonic
-written_at = [-LONGEST]
+
+
+def is_long_enough() -> bool:
+    """Return whether they have waited for long enough: a clock decides when a record is written, never which ones."""
+    return len(updates) >= MOST or records.seconds_since_write() >= LONGEST
 
 
 def write() -> None:
@@ -38,7 +39,6 @@ def write() -> None:
 def _take() -> str:
     if not updates:
         return ""
-    written_at[0] = now()
     taken = []
     # Another thread may take the last one in between.
     with contextlib.suppress(IndexError):

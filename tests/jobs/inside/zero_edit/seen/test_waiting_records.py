@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +29,6 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path.touch()
     monkeypatch.setenv("RUNG_LOG", str(path))
     monkeypatch.setattr(records, "_take_waiting", [str])
-    monkeypatch.setattr(waiting_records, "written_at", [0.0])
     monkeypatch.setattr(os, "_exit", os._exit)
     monkeypatch.setattr(os, "register_at_fork", os.register_at_fork)
     waiting_records.install(torch)
@@ -50,13 +50,19 @@ def test_any_other_record_comes_after_them(log: Path) -> None:
     assert log.read_text() == lines(1, 2) + "rung| saved file=a.pt\n"
 
 
-def test_the_time_at_which_they_were_written_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_records, "now", lambda: 50.0)
-    waiting_records.write()
-    assert waiting_records.written_at == [0.0]
+def test_none_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [50.0]
+    monkeypatch.setattr(records, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    records.emit("saved", file="a.pt")
     updates.append(update(1))
+    assert not waiting_records.is_long_enough()
+    now[0] += waiting_records.LONGEST
+    assert waiting_records.is_long_enough()
     waiting_records.write()
-    assert waiting_records.written_at == [50.0]
+    updates.extend(update(step) for step in range(2, 1 + waiting_records.MOST))
+    assert not waiting_records.is_long_enough()
+    updates.append(update(9))
+    assert waiting_records.is_long_enough()
 
 
 def test_another_rank_than_the_first_writes_none(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
