@@ -116,8 +116,8 @@ def shown(times: Sequence[float]) -> str:
 
 def decided_at(campaign: Campaign, name: str) -> float:
     """Return when the relaunch was decided, which is written right before it is done, by the clock of the jobs."""
-    events = campaign.store.events(name)
-    at = next(event.at for event in events if event.kind == EventKind.DECIDED)
+    # The first decision is where the job is launched at all.
+    at = [event.at for event in campaign.store.events(name) if event.kind == EventKind.DECIDED][-1]
     return at - time.time() + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
