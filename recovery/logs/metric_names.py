@@ -46,11 +46,12 @@ _EXACT = {
 }
 # Terms that people print without the word `loss`. Only names that are never a score.
 _TERMS = frozenset({"kd", "ce", "bce", "kl", "kld", "nll", "xent", "ctc", "mlm", "recon", "distill", "distillation"})
-_TERMS |= {"focal", "smoothl1"}
+# A loss function in one word.
+_TERMS |= {"crossentropy", "focal", "smoothl1"}
 # Names of loss functions under which scripts print the whole loss, and which can be a score as well.
 _FUNCTIONS = frozenset({"mse", "rmse", "l1", "mae", "huber", "logloss", "sse", "hinge", "cost"})
 # The terms that can be the whole loss too. The others come beside one, and some of them rise by design.
-_WHOLE_TERMS = frozenset({"ce", "bce", "nll", "xent", "ctc", "mlm"})
+_WHOLE_TERMS = frozenset({"ce", "bce", "nll", "xent", "crossentropy", "ctc", "mlm"})
 # Names of a step, the best first: a global step is better than a batch number that restarts every epoch.
 # Not `steps`: that is the setting for the length of the run, and is in every printed configuration.
 STEP_NAMES = (
@@ -201,9 +202,6 @@ _AVERAGED = frozenset({"avg", "average", "mean", "running", "smooth", "smoothed"
 _BREAKS = re.compile(r"[^A-Za-z0-9]+")
 # Where a name without breaks has its words: lossD, RPNLogLoss, loss2.
 _INNER_BREAKS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[lL]oss)(?=\d)")
-# Names of loss functions in one word or two: CrossEntropy, smooth_l1.
-_SHORT = {"crossentropy": "xent", "smoothl1": "smoothl1"}
-_FUNCTION_NAMES = re.compile(r"(?<![a-z0-9])(?:cross_?entropy|smooth_?l1)(?![a-z0-9])")
 _CAMEL = re.compile(r"^(train|training|total|avg|mean|batch|epoch|val|valid|eval|test)Loss$", re.IGNORECASE)
 
 
@@ -230,7 +228,10 @@ def _words(name: str) -> list[str]:
     if "loss" in name.lower() and "loss" not in words and "losses" not in words:
         inner = _BREAKS.sub("_", _INNER_BREAKS.sub("_", name)).strip("_").lower().split("_")
         return inner if "loss" in inner else words
-    return _FUNCTION_NAMES.sub(lambda found: _SHORT[found[0].replace("_", "")], "_".join(words)).split("_")
+    if "entropy" in words and words[words.index("entropy") - 1] == "cross":
+        words = [word for word in words if word != "cross"]
+        words[words.index("entropy")] = "xent"
+    return words
 
 
 def _unnamed_role(own_words: set[str]) -> Role:

@@ -122,23 +122,25 @@ class StepRecorder:
         elif self.loss is not None or skipped:
             # A scaler skips an update whose norm is not finite.
             if is_due or skipped is not False or not _gradients.are_unscaled:
-                norm, scale = step_numbers.norm_and_scale()
-                is_good = (
-                    source is self._steady and not skipped and isfinite(self.loss or 0.0) and isfinite(norm or 0.0)
-                )
-                if is_good and is_due:  # as `_take` of a good update, without its calls; it is written soon
-                    self._unreported.clear()
-                    _waiting.append((step, source, self.loss, lr, norm, scale, skipped))
-                    if waiting_records.is_long_enough():
-                        waiting_records.write()
-                else:
-                    self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped), is_due)
+                self._take_on_host(step, source, lr, skipped, is_due)
             elif source is not self._steady or self.loss is None or not isfinite(self.loss):
                 self._take(Numbers(step, source, self.loss, lr, None, None, skipped), is_due)
             else:  # as `_take` of a good update, without its calls
                 self._unreported.append((step, source, self.loss, lr))
         self.loss = self.pending = _gradients.norm = None
         self._in_update = _gradients.are_unscaled = False
+
+    def _take_on_host(self, step: int, source: courses.Source, lr: Any, skipped: bool | None, is_due: bool) -> None:
+        """Take an update whose numbers are on the host; one that is good and due is written soon."""
+        norm, scale = step_numbers.norm_and_scale()
+        good = source is self._steady and not skipped and isfinite(self.loss or 0.0) and isfinite(norm or 0.0)
+        if good and is_due:  # as `_take`, without its calls
+            self._unreported.clear()
+            _waiting.append((step, source, self.loss, lr, norm, scale, skipped))
+            if waiting_records.is_long_enough():
+                waiting_records.write()
+        else:
+            self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped), is_due)
 
     def _skipped_for_its_numbers(self, optimizer: Any, step: int, skipped: bool | None) -> Any:
         """Return whether a scaler has skipped this update, where that is known; the skip knob leaves it open."""
