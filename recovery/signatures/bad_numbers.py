@@ -278,10 +278,10 @@ ROWS = (
             "|손실|loss가|обнаружен|потери"
             "|nan erkannt|nan gefunden|nan aufgetreten|nan detectado|nan encontrado|nan détect|nan rilevato"
             "|nan trovato|detectó nan|detectado nan|detectó un nan|loss stal",
-            r"(?:检测到|出现|发现|遇到|产生)了? ?(?:NaN|inf|无穷)"
+            r"(?:检测到|出现|发现|遇到|产生)(?:了)? ?(?:NaN|inf|无穷)"
             r"(?![^\n]{0,20}(?:列|行|特征|标签|样本|数据))"
             r"|(?:损失|梯度|参数|权重|\bloss)(?:值)?(?:中)?(?:出现|包含"
-            r"|存在|变为|变成|为|是)了? ?(?:NaN|inf)"
+            r"|存在|变为|变成|为|是)(?:了)? ?(?:NaN|inf)"
             r"|(?:loss|損失|勾配)(?:が|は) ?(?:NaN|inf)|\bNaN(?:が|を)?(?:検出|発生)"
             r"|\bNaN(?:이|가|을|를)? ?(?:발생|감지|검출)|(?:loss|손실)(?:이|가"
             r"|값이)? ?NaN|обнаружен\w{0,20} (?:NaN|inf)"

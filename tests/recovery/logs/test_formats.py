@@ -385,5 +385,5 @@ def test_prose_about_a_loss_is_no_training_loss(text):
     ],
 )
 def test_a_loss_is_read_in_the_formats_of_more_programs(line, loss):
-    reading = LineReader().read(line)
+    reading = read(line)
     assert (reading.loss if reading is not None else None) == loss
