@@ -31,7 +31,12 @@ ROWS = (
     ),
     # Of any library: LightGBMError: Out of memory.
     row("error of memory", _OOM, "error: out of memory", r"\b\w{1,60}Error: out of memory\b"),
-    row("memory asked for", _OOM, "tried to allocate", r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B"),
+    row(
+        "memory asked for",
+        _OOM,
+        "tried to allocate|out of memory to allocate",
+        r"Tried to allocate \d[\d.]{0,10} ?[KMGT]i?B|\bout of memory to allocate \d",
+    ),
     row(
         "short message",
         _OOM,
