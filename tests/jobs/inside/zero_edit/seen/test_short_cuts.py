@@ -11,7 +11,7 @@ import torch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import backward, forward
 from rung_inside.zero_edit.knobs import autocast
-from rung_inside.zero_edit.telemetry import step_numbers
+from rung_inside.zero_edit.telemetry import step_numbers, step_records
 
 NUMBERS = (0.1, 2.0, -0.0, 1e6, 1234567.0, 1.5e-5, 4.94066e-324, 1e20, 0.00012345678, math.inf, math.nan)
 
@@ -159,3 +159,22 @@ def test_a_scaled_loss_that_cannot_be_read_is_unknown(monkeypatch: pytest.Monkey
     scaled = backward._remembering(lambda _scaler, outputs: outputs * 8)(None, torch.tensor(2.0))
     backward._publishing(lambda *_, **__: None)(scaled)
     assert not seen
+
+
+def test_an_update_that_is_not_due_is_reported_if_its_norm_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    monkeypatch.setattr(run_state.count, "first", 0)
+    monkeypatch.setattr(run_state.count, "updates", 20_000)
+    monkeypatch.setattr(step_numbers.records, "emit_lines", written.append)
+    recorder = step_records.StepRecorder()
+    for step, norm in ((20_001, 1.0), (20_002, 1.0), (20_003, math.inf)):
+        run_state.count.updates = step
+        recorder.backward(0.5)
+        run_state.gradients.norm = torch.tensor(norm)
+        recorder.before_update(optimizer)
+        recorder.updated(optimizer, False)
+        # From the second one on none is due.
+        recorder.courses.start = 0
+    assert [text.split()[2] for text in written] == ["step=20001", "step=20003"]
+    assert recorder._plain() is None and "grad_norm=inf" in written[1]
