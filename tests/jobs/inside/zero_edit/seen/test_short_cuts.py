@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rung_inside.zero_edit import run_state
-from rung_inside.zero_edit.hooks import backward, forward
+from rung_inside.zero_edit.hooks import backward, forward, grad_scaler
 from rung_inside.zero_edit.knobs import autocast
 from rung_inside.zero_edit.telemetry import step_numbers, step_records
 
@@ -178,3 +178,36 @@ def test_an_update_that_is_not_due_is_reported_if_its_norm_is_bad(monkeypatch: p
         recorder.courses.start = 0
     assert [text.split()[2] for text in written] == ["step=20001", "step=20003"]
     assert recorder._plain() is None and "grad_norm=inf" in written[1]
+
+
+UNSCALED, READY = object(), object()
+UNUSUAL = (
+    *("none", "another optimizer", "a knob", "an argument", "a keyword", "disabled", "not unscaled", "no lr yet"),
+    *("a rehearsal", "unscales itself"),
+)
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_only_the_usual_step_of_a_scaler_takes_the_short_way(unusual: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    way: list[str] = []
+    optimizer = SimpleNamespace(_step_supports_amp_scaling=unusual == "unscales itself")
+    newest = object() if unusual == "another optimizer" else optimizer
+    stage = READY if unusual == "not unscaled" else UNSCALED
+    scaler = SimpleNamespace(_enabled=unusual != "disabled", _per_optimizer_states={id(optimizer): {"stage": stage}})
+    monkeypatch.setattr(grad_scaler, "_count", SimpleNamespace(only=lambda: newest, updates=4))
+    monkeypatch.setattr(grad_scaler, "_asked", {"lr": 0.1} if unusual == "a knob" else {})
+    monkeypatch.setattr(grad_scaler, "script_lr", [] if unusual == "no lr yet" else [0.1])
+    monkeypatch.setattr(grad_scaler, "_rehearsal", SimpleNamespace(is_on=unusual == "a rehearsal"))
+    monkeypatch.setattr(grad_scaler, "_unscaled_stage", [UNSCALED])
+    monkeypatch.setattr(grad_scaler, "_step", lambda *_: way.append("long"))
+    monkeypatch.setattr(
+        grad_scaler,
+        "_to_call",
+        {
+            "before_update": lambda _: way.append("before"),
+            "updated": lambda _, skipped: way.append(f"skipped={skipped}"),
+        },
+    )
+    step = grad_scaler._counting(lambda *_: way.append("step"))
+    step(scaler, optimizer, *([1] if unusual == "an argument" else []), **({"a": 1} if unusual == "a keyword" else {}))
+    assert way == (["before", "step", "skipped=True"] if unusual == "none" else ["long"])
