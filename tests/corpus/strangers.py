@@ -2,12 +2,13 @@
 
 The excerpts are their words and are not kept here. strangers.jsonl has the address of each, its label, which was given
 without knowledge of the rules, and the fault that Rung acts on at its end: `first` before any rule was changed because
-of these excerpts, `now` after that. There are seven lists, each collected after the rules had been extended because of
+of these excerpts, `now` after that. There are eight lists, each collected after the rules had been extended because of
 those before it. The excerpts of the second were written anew in the formats of the threads, with other numbers and
-names. Of the last four, the misses of one half were read to extend the rules; of the other half (`held_out`) none was.
+names. Of the last five, the misses of one half were read to extend the rules; of the other half (`held_out`) none was.
 Where `visible` is false, the excerpt is cut off too early for a careful person to see the fault. `said` has
-the faults that `rung explain` says a log of the last three may show, where it acted on none at first. The seventh was
-collected in two parts (L7, L8); of what came, excerpts whose address is in an older list were left out.
+the faults that `rung explain` says a log of the last four may show, where it acted on none at first. The seventh was
+collected in two parts (L7, L8), as was the eighth (p1: files of repositories, p2: threads); excerpts whose address is
+in an older list were left out.
 """
 
 import json
@@ -80,6 +81,8 @@ def table() -> list[str]:
     lists["list 6, held out"] = [row for row in lists["list 6"] if row["held_out"]]
     lists["list 7"] = [row for row in rows if row["list"] == 7]
     lists["list 7, held out"] = [row for row in lists["list 7"] if row["held_out"]]
+    lists["list 8"] = [row for row in rows if row["list"] == 8]
+    lists["list 8, held out"] = [row for row in lists["list 8"] if row["held_out"]]
     return [line for name, each in lists.items() for line in _table(name, each)]
 
 
