@@ -17,10 +17,14 @@ MAX_TEXT = 64 * 1024
 MAX_RAW = 4 * MAX_TEXT
 
 _HIDDEN_BUT_BREAKS = re.compile(rf"(?![\r\n]){HIDDEN.pattern}")
-# Raw bytes of which `clean` removes something: control codes, and hidden characters in UTF-8.
-ODD_BYTES = (
-    rb"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\xa0\xad]|\xd8[\x80-\x85\x9c]|\xdb\x9d|\xdc\x8f|\xe1(?:\xa0\x8e|\x9a\x80)"
-    rb"|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\x9f-\xaf]|\xe3\x80\x80|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80\x81]"
+# Raw bytes of which `clean` removes something: control codes (all but line breaks), and hidden characters in UTF-8.
+CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\r\n")
+HIDDEN_IN_UTF8 = (
+    *(rb"\xc2[\x80-\xa0\xad]", rb"\xd8[\x80-\x85\x9c]", rb"\xdb\x9d", rb"\xdc\x8f", rb"\xe1\xa0\x8e", rb"\xe1\x9a\x80"),
+    *(rb"\xe2\x80[\x80-\x8f\xa8-\xaf]", rb"\xe2\x81[\x9f-\xaf]", rb"\xe3\x80\x80"),
+    *(rb"\xef\xbb\xbf", rb"\xef\xbf[\xb9-\xbb]", rb"\xf3\xa0[\x80\x81]", rb"\xe0\xa2[\x90\x91]", rb"\xe0\xa3\xa2"),
+    *(rb"\xf0\x91\x82\xbd", rb"\xf0\x91\x83\x8d", rb"\xf0\x93\x90[\xb0-\xbf]", rb"\xf0\x9b\xb2[\xa0-\xa3]"),
+    rb"\xf0\x9d\x85[\xb3-\xba]",
 )
 _TOO_LONG = re.compile(rb"(?<![^\r\n])([^\r\n]{%d})[^\r\n]+" % MAX_RAW)
 
@@ -42,6 +46,14 @@ def bare(block: bytes) -> bytes:
         block = _TOO_LONG.sub(rb"\1", block)
     text = BLANK.sub(" ", ESCAPE.sub("", block.decode("utf-8", "replace")))
     return _HIDDEN_BUT_BREAKS.sub("", text).encode("utf-8", "replace")
+
+
+def count_lines(block: bytes) -> int:
+    """Return how many line ends a block has.
+
+    `bytes.count` looks at one byte after the other until Python 3.12; `replace` searches many at once, and copies.
+    """
+    return len(block) - len(block.replace(b"\n", b""))
 
 
 def text_of(raw: bytes) -> str:
