@@ -30,13 +30,11 @@ _VALUES = (
 # Records from inside, other than those of single steps.
 _RECORDS = rb"rung\| (?:knobs|resumed|saved|metric|replay|hands|end|course|places|not_whole)"
 
-# With these, or with the first bytes of hidden characters, a block may have odd bytes.
-_MAY_BE_ODD = CONTROLS + bytes({int(sequence[2:4], 16) for sequence in HIDDEN_IN_UTF8})
-
 # How many bytes a text begins with that are none of the given ones: one pass of the C library. It takes a third of the
 # instructions of `bytes.translate`, and a quarter of those of a class of bytes in hyperscan's build for ARM, which
 # looks the bytes up one by one (docs/scale.md).
 _SPAN = ctypes.CDLL(None).strcspn
+_CONTROLS = CONTROLS.lstrip(b"\0")
 _SPAN.argtypes, _SPAN.restype = (ctypes.c_char_p, ctypes.c_char_p), ctypes.c_size_t
 
 _EVERY = hyperscan.HS_FLAG_MULTILINE
@@ -63,15 +61,12 @@ class Prefilter:
 
     def needs_cleaning(self, block: bytes) -> bool:
         """Tell whether a block holds bytes that may hide keywords, so that it must be cleaned first."""
-        # Most blocks are ASCII without control codes, and need no second pass.
-        if not _has_any(block, _MAY_BE_ODD):
-            return False
-        return _has_any(block, CONTROLS) or bool(_places(*self._hidden, block))
+        return _has_control(block) or (not block.isascii() and bool(_places(*self._hidden, block)))
 
 
-def _has_any(block: bytes, codes: bytes) -> bool:
-    """Tell whether a block has any of these bytes; the zero, which ends a text in C, is one of them."""
-    return bool(_SPAN(block, codes.lstrip(b"\0")) < len(block))
+def _has_control(block: bytes) -> bool:
+    """Tell whether a block has a control code; the zero, which ends a text in C, is one."""
+    return bool(_SPAN(block, _CONTROLS) < len(block))
 
 
 @lru_cache(maxsize=3)
@@ -82,7 +77,7 @@ def _databases(*, values: bool, records: bool) -> tuple[Any, Any]:
     rows += [(pattern, _EVERY | _ANY_CASE) for pattern in (_VALUES if values else ())]
     rows += [(_RECORDS, _EVERY)] if records else []
     # Two databases: together, the two take longer than one after the other.
-    return _compile(rows), _compile([(b"|".join(HIDDEN_IN_UTF8), _ONCE)])
+    return _compile(rows), _compile([(re.escape(sign), _ONCE) for sign in HIDDEN_IN_UTF8])
 
 
 def _compile(rows: Sequence[tuple[bytes, int]]) -> Any:

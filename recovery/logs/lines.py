@@ -19,13 +19,13 @@ MAX_RAW = 4 * MAX_TEXT
 _HIDDEN_BUT_BREAKS = re.compile(rf"(?![\r\n]){HIDDEN.pattern}")
 # Raw bytes of which `clean` removes something: control codes (all but line breaks), and hidden characters in UTF-8.
 CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\r\n")
-HIDDEN_IN_UTF8 = (
-    *(rb"\xc2[\x80-\xa0\xad]", rb"\xd8[\x80-\x85\x9c]", rb"\xdb\x9d", rb"\xdc\x8f", rb"\xe1\xa0\x8e", rb"\xe1\x9a\x80"),
-    *(rb"\xe2\x80[\x80-\x8f\xa8-\xaf]", rb"\xe2\x81[\x9f-\xaf]", rb"\xe3\x80\x80"),
-    *(rb"\xef\xbb\xbf", rb"\xef\xbf[\xb9-\xbb]", rb"\xf3\xa0[\x80\x81]", rb"\xe0\xa2[\x90\x91]", rb"\xe0\xa3\xa2"),
-    *(rb"\xf0\x91\x82\xbd", rb"\xf0\x91\x83\x8d", rb"\xf0\x93\x90[\xb0-\xbf]", rb"\xf0\x9b\xb2[\xa0-\xa3]"),
-    rb"\xf0\x9d\x85[\xb3-\xba]",
+_HIDDEN_CODES = (
+    *(*range(0x80, 0xA1), 0xAD, *range(0x600, 0x606), 0x61C, 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x1680, 0x180E),
+    *(*range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070), 0x3000, 0xFEFF, *range(0xFFF9, 0xFFFC)),
+    *(0x110BD, 0x110CD, *range(0x13430, 0x13440), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B)),
+    *range(0xE0000, 0xE0080),
 )
+HIDDEN_IN_UTF8 = tuple(chr(code).encode() for code in _HIDDEN_CODES)
 _TOO_LONG = re.compile(rb"(?<![^\r\n])([^\r\n]{%d})[^\r\n]+" % MAX_RAW)
 
 

@@ -212,9 +212,19 @@ def test_the_first_fault_that_decided_stays_however_much_is_read_at_a_time():
     assert scan.detector.first_fault(ended=False) is None
 
 
-ODD_BYTES = re.compile(b"[%s]|%s" % (re.escape(CONTROLS), b"|".join(HIDDEN_IN_UTF8)))
+ODD_BYTES = re.compile(b"[%s]|%s" % (re.escape(CONTROLS), b"|".join(map(re.escape, HIDDEN_IN_UTF8))))
 # What may stand in a block beside odd bytes: their first bytes alone, and characters that begin with the same ones.
-PLAIN = [b"step 1 loss 2.5\n", b"\r", "é█中”".encode(), b"\xe2\x80", b"\xc2", b"\x80", b"\xe3\x80", b"\xff"]
+PLAIN = [
+    b"step 1 loss 2.5\n",
+    b"\r",
+    "é█中”".encode(),
+    b"\xe2\x80",
+    b"\xc2",
+    b"\x80",
+    b"\xe3\x80",
+    b"\xf3\xa0\x80",
+    b"\xff",
+]
 ODD = [*map(chr, CONTROLS), *"\x85\xa0\xad\u0600\u200b\u2028\u2060\u3000\ufeff\u08e2", "\U000e0001", "\U00013430"]
 
 
