@@ -89,6 +89,11 @@ class Detector:
         return self._numbers.history
 
     @property
+    def finite_losses(self) -> int:
+        """Return how many finite losses were read, with and without a step."""
+        return self._numbers.history.count + self._numbers.losses_without_step
+
+    @property
     def progress(self) -> Progress:
         return self._progress.snapshot()
 

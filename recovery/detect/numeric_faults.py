@@ -46,6 +46,7 @@ class NumericFaults:
     def begin_course(self) -> None:
         """Forget the losses of another model or optimizer: a new one is compared with its own beginning."""
         self.history, self._losses, self._scales = LossHistory(), LossMonitor(), LossScaleMonitor()
+        self.losses_without_step = 0  # finite ones, which the history leaves out
         self._warnings = EarlyWarningMonitor(self._warning)
         self._builder.onset = OnsetTracker()
 
@@ -187,6 +188,8 @@ class NumericFaults:
             return self._add_nan()
         if step is not None and loss is not None and not self._losses.bad_in_a_row:
             self.history.add(step, loss, reading.lr)
+        elif step is None and loss is not None and math.isfinite(loss):
+            self.losses_without_step += 1
         return []
 
     def _still_open(self) -> set[FaultKind]:

@@ -72,7 +72,9 @@ def _has_control(block: bytes) -> bool:
 @lru_cache(maxsize=3)
 def _databases(*, values: bool, records: bool) -> tuple[Any, Any]:
     """Compile the keywords and the hidden characters, once each."""
-    rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in ANCHORS]
+    # A word with another one in it finds no more than that: fewer words are found faster.
+    shortest = [word for word in ANCHORS if not any(other in word for other in ANCHORS if other != word)]
+    rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in shortest]
     rows += [(pattern, _EVERY) for pattern in _TRACES]
     rows += [(pattern, _EVERY | _ANY_CASE) for pattern in (_VALUES if values else ())]
     rows += [(_RECORDS, _EVERY)] if records else []

@@ -11,6 +11,7 @@ from rung.recovery.doubts.columns import Columns
 from rung.recovery.doubts.names import Column, column
 from rung.recovery.logs.line_reader import LineReader, without_rank
 from rung.recovery.logs.lines import Line
+from rung.recovery.logs.step_count import EpochsBeginAgain
 
 # Steps go by these names, the best first.
 _STEP_NAMES = ("step", "iter", "iteration", "update", "it", "minibatch", "batch", "epoch", "ep", "episode")
@@ -46,9 +47,12 @@ class Series:
 
 
 def collect(lines: Iterable[Line]) -> list[Series]:
-    """Return the series of a log, without those that count or time something; ranks have series of their own."""
-    found: dict[tuple[str, str], Series] = {}
-    columns, reader = Columns(), LineReader()
+    """Return the series of a log, without those that count or time something.
+
+    Ranks have series of their own, and so has each run where epochs begin again.
+    """
+    found: dict[tuple[int, str, str], Series] = {}
+    columns, reader, epochs, run = Columns(), LineReader(), EpochsBeginAgain(), 0
     for line in lines:
         text = without_rank(line.text)
         rank = line.text[: len(line.text) - len(text)]
@@ -56,13 +60,15 @@ def collect(lines: Iterable[Line]) -> list[Series]:
         named: list[tuple[str, float]] = [*columns.read(text)]
         if reading is not None and reading.loss is not None and not _has_loss(named):
             named.insert(0, (reading.loss_name.lower() or "loss", reading.loss))
+        if _has_loss(named) and epochs.begin_again(line.text):
+            run += 1
         step = reading.step if reading is not None and reading.step is not None else _step(named)
         leading = True
         for name, value in named:
             what = column(name)
             if what is Column.STEP:
                 continue
-            series = found.setdefault((rank, name), Series(name, what, leading))
+            series = found.setdefault((run, rank, name), Series(name, what, leading))
             leading = leading and what in (Column.LR, Column.SCALE, Column.NORM)
             last = series.points[-1] if series.points else None
             # A bar that was drawn again shows the same number.

@@ -32,7 +32,9 @@ _SKIPPED = re.compile(
 )
 # Words that say that it did not happen, or what would be done.
 _NOT_SEEN = re.compile(
-    r"\b(?:no|not|never|without|0|zero|none|if|when|whenever|would|will|unless|check(?:s|ing)?(?: for)?|guard\w*"
+    r"\b(?:no|not|never|without|zero"
+    r"|(?<![.\d])0(?! ?:)(?=[^\d]{0,3}(?:nan|inf|$))|none|if|when"
+    r"|whenever|would|will|unless|check(?:s|ing)?(?: for)?|guard\w*"
     r"|avoid\w*|prevent\w*|against|policy|to stop|disabled?|enabled?|threshold)\b(?! finite| a finite| a number)"
     r"|[_-]nan|nan[_-]|--\w|\{|=(?:true|false|none)"
     # A setting, and the cleaning of data.
@@ -45,7 +47,9 @@ _NOT_SEEN = re.compile(
     re.IGNORECASE,
 )
 # A number with a name is judged by recovery/doubts/curves.py.
-_IS_VALUE = re.compile(r"[:=]\s*\(?[\"']?-?(?:nan|inf)\b", re.IGNORECASE)
+_IS_VALUE = re.compile(
+    r"(?<!warning)(?<!error)(?<!critical)(?<!fatal)(?<!warn)[:=]\s*\(?[\"']?-?(?:nan|inf)\b", re.IGNORECASE
+)
 _WORDS_ONLY = "only words say so, or too few of them"
 # Where so many lines tell of skipped steps, the scale goes up and down.
 MANY_SKIPS = 5

@@ -13,6 +13,7 @@ from rung.recovery.logs.key_values import (
     find_pairs,
     find_spaced,
     find_spaced_losses,
+    with_loss_in_english,
     with_plain_nan,
     without_commas,
     without_wishes,
@@ -47,7 +48,8 @@ _HEADING = re.compile(
 _SKIPPED = re.compile(r"\b(?:skipped|skipped_step|step_skipped|overflow)[\"']? {0,4}[:=] {0,4}(true|false)\b", re.I)
 # A source file and a line number: loss.py:120
 _FILES = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".rs")
-_SIDE = re.compile(r"\b(train|val|eval|test|dev)", re.IGNORECASE)
+# Not `Tokens/s/device` or `value`.
+_SIDE = re.compile(r"\b(train|val(?!ue)|eval|test|dev(?!ic))", re.IGNORECASE)
 
 
 def read_free_text(text: str) -> Reading | None:
@@ -93,6 +95,9 @@ class _Line:
 
     def find_numbers(self) -> None:
         text, lower = with_plain_nan(without_commas(without_wishes(self.text, self.lower))), self.lower
+        if not text.isascii():
+            text = with_loss_in_english(text)
+            lower = text.lower()
         self.sort(find_pairs(text, lower))
         if " = " in text and (plan := read_plan(text)):
             self.values = plan

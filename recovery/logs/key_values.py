@@ -19,16 +19,17 @@ _ENDS = r"(?:(?<=[nNfF])(?:\.0{1,8}+|x{1,8}+))?(?!\w|\.\d|:\d|-\w|%\|)"
 _WRAPPED = r"(?:tensor\(|array\(|np\.float\d\d\(|\[|\()?[\"']?+"
 _NAME = r"[A-Za-z_][\w./@-]{0,60}+"
 _EQUALS = rf"[\"'\])]{{0,2}}+ {{0,20}}+[:=\uff1a] {{0,20}}+{_WRAPPED}({_NUMBER}){_ENDS}"
-# Not after a colon: loguru prints module:function:line, and the function can be named train_step. Not after two dashes:
-# that is a flag of a command line.
-_PAIR = re.compile(rf"\b(?<!:)(?<! --)({_NAME}){_EQUALS}", re.ASCII)
+# Not after a colon, unless an equals sign follows: loguru prints module:function:line, and the function can be named
+# train_step. Not after two dashes: that is a flag of a command line.
+_NO_FUNCTION = r"(?:(?<!:)|(?=[lL]oss {0,2}=))"
+_PAIR = re.compile(rf"\b{_NO_FUNCTION}(?<! --)({_NAME}){_EQUALS}", re.ASCII)
 # The first words of two-word names. This search takes three times as long, so it runs only where a second word is in
 # the line.
 _FIRST_WORD = (
     r"(?:(?:[lL]earning|[gG]rad(?:ient)?|[lL]oss(?= scale)|[lL][mM]|[tT]rain(?:ing)?|[vV]al(?:id|idation)?"
     r"|[eE]val(?:uation)?|[tT]est|[tT]otal|[aA]verage|[aA]vg|[mM]ean|skipped|nan) )?"
 )
-_TWO_WORDS = re.compile(rf"\b(?<!:)(?<! --)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
+_TWO_WORDS = re.compile(rf"\b{_NO_FUNCTION}(?<! --)({_FIRST_WORD}{_NAME}){_EQUALS}", re.ASCII)
 _SECOND_WORDS = (" loss", " rate", " norm", " scale", " iterations")
 # A name with a word after `loss`: `Gen Loss Total : 3.1`. Only words that say nothing but whose or which loss it is.
 _WORD_AFTER = re.compile(
@@ -94,6 +95,15 @@ _GROWN = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _GROWN_WORDS = ("increas", "rais", "doubl", "grown", "grew")
+# What people call a loss in other languages, before its number.
+_ABROAD = re.compile(
+    r"(?:损失(?:值|函数)?|損失|손실(?:값)?|Потер[ия]|потер[ия]"
+    r"|[Pp]érdida|[Kk]ay\u0131p)(?: {0,3}[:=\uff1a为是] {0,3}| )(?=[-+]?\d{1,40}\.|nan\b|NaN\b)"
+)
+# A graph of recommendations: train==[0.31=0.30 + 0.01]; LightGCN: loss0.693-|
+_OF_GRAPHS = re.compile(rf"\btrain==\[({_NUMBER})=|\bloss({_NUMBER})(?=-\|)")
+# Tacotron 2: Train loss 100 0.512 Grad Norm 1.5
+_WITH_STEP = re.compile(rf"\b[Tt]rain loss (\d{{1,9}}) ({_NUMBER}) [Gg]rad")
 # A number that is wanted and not measured: "target val_loss: 0.5", "stop if val loss = 0.3".
 _WISH = re.compile(
     r"(?<![\w-])(?:target|goal|threshold|required|desired|wanted|until|unless|if|when)"
@@ -120,6 +130,11 @@ def without_wishes(text: str, lower: str) -> str:
     return _WISH.sub(lambda wish: " " * len(wish[0]), text)
 
 
+def with_loss_in_english(text: str) -> str:
+    """Return a line with the word for a loss of other languages as others print it, where a number follows."""
+    return text if text.isascii() else _ABROAD.sub("loss: ", text)
+
+
 def find_pairs(text: str, lower: str) -> Pairs:
     """Return numbers after a colon or an equals sign, or between bars; `lower` is the text in lower case."""
     found: Pairs = []
@@ -136,6 +151,10 @@ def find_pairs(text: str, lower: str) -> Pairs:
 
 def find_spaced_losses(text: str) -> Pairs:
     """Return losses with only blanks between name and number, with prose, or below a caption."""
+    if "rain loss " in text and (row := _WITH_STEP.search(text)):
+        return [("iteration", row[1]), ("train_loss", row[2])]
+    if "-|" in text and (row := _OF_GRAPHS.search(text)):
+        return [("train_loss", row[1] or row[2])]
     found = [(_whole_name(text, match), match[2]) for match in _SPACED_LOSS.finditer(text)]
     if found:
         return found
@@ -180,6 +199,8 @@ def find_columns(text: str) -> Pairs:
         return _of_darknet(row)
     if "% [" in text and (row := _FASTPROGRESS.search(text)):
         return [("loss", row[1])]
+    if "==[" in text and (row := _OF_GRAPHS.search(text)):
+        return [("train_loss", row[1] or row[2])]
     if "%" in text and "m " in text and (row := _UNNAMED_LOSS.search(text)):
         return [("step", row[1] or row[2]), ("loss", row[3])]
     if text.startswith("[") and (row := _FASTAI.match(text)):

@@ -87,6 +87,7 @@ _WHOLE_WORDS = frozenset(
         "train",
         "training",
         "tr",
+        "t",
         "total",
         "avg",
         "average",

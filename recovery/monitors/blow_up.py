@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 from rung.recovery.monitors.levels import AT_END, EARLY_BLOW_UP, EXPLODED, JUMP, RUINED, SMALL, swings_around_zero
@@ -30,6 +31,8 @@ SPENT = 0.95
 # if the last is not below this share of the highest; the average of a bad batch falls faster.
 STAYS_HIGH = 4
 SHARE_LEFT = 0.75
+# So many rises in a row are no bad batch: the last reading is then compared with the first.
+GROWS, FEWEST_GROWING = 3, 5
 # In a log with losses under more names than this, only the first ones are followed.
 MAX_NAMES = 8
 
@@ -199,7 +202,15 @@ class BlowUp:
         rises = losses[-2] > EXPLODED * max(*losses[:-2], SMALL) and losses[-1] > losses[-2]
         last = losses[-STAYS_HIGH:] if self._seen > STAYS_HIGH else [0.0]
         stays = min(last) > EXPLODED * max(losses[0], SMALL) and last[-1] > SHARE_LEFT * max(losses)
-        return rises or stays
+        return rises or stays or self._grows
+
+    @property
+    def _grows(self) -> bool:
+        """Return whether a log of a few readings ends with rises in a row, to far above its first one."""
+        last = self._begin[-GROWS - 1 :]
+        if len(self._begin) < FEWEST_GROWING or any(late <= early for early, late in pairwise(last)):
+            return False
+        return last[-1] > EXPLODED * max(self._begin[0], SMALL) and last[-2] > AT_END * max(self._begin[0], SMALL)
 
     @property
     def description(self) -> str:

@@ -5,13 +5,24 @@ The order matters when a message matches two rows: gradients before losses, memo
 
 from __future__ import annotations
 
-from rung.recovery.signatures import advice, comm, cuda, diverged, infra, memory, numeric, scaler, services, teardown
+from rung.recovery.signatures import (
+    advice,
+    bad_numbers,
+    comm,
+    cuda,
+    infra,
+    memory,
+    numeric,
+    scaler,
+    services,
+    teardown,
+)
 from rung.recovery.signatures.signature import Role, Signature, Window
 
 SIGNATURES: tuple[Signature, ...] = (
     *scaler.ROWS,
     *numeric.ROWS,
-    *diverged.ROWS,
+    *bad_numbers.ROWS,
     *memory.ROWS,
     *cuda.ROWS,
     *comm.ROWS,

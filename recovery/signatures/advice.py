@@ -16,7 +16,8 @@ BEFORE = (
         _A,
         r"\b(?:avoid(?:s|ing)?|prevents?|preventing|in case of|if you (?:get|see|hit|run into|encounter|face)"
         r"|instead of"
-        r"|recover(?:ed|ing)? from|handles?|handling|guard against|protects? against|likely to|risk of|due to possible"
+        r"|recover(?:ed|ing)? from|handles?|handling|guard against|protects? against|likely to|risk of"
+        r"|due to possible"
         r"|(?:may|might|can|could|will|would) (?:still )?(?:cause|lead to|result in|run|trigger|get|be|become|give"
         r"|produce))"
         r"\b[^.:;]{0,60}$",
@@ -46,7 +47,7 @@ WHOLE = (
         _A,
         r"\b(?:nan|inf|non-?finite)\b[\w /-]{0,40}"
         r"(?:skipped|counts?|total|found|detected|seen|losses|grads|gradients|steps|batches|values)"
-        r" {0,2}[=:] {0,2}0(?![.\w])",
+        r"(?: values)? {0,2}[=:?] {0,2}(?:0(?![.\w])|(?:false|no|none)\b)",
     ),
     guard("a trial of a search, a branch of git", _A, r"\b(?:trials?|branch)\b.{0,80}\bdiverged"),
     guard(
@@ -54,6 +55,18 @@ WHOLE = (
         _A,
         r"\bnan_to_num\b|\b(?:nans?|infs?|non-?finite)\b.{0,40}\b(?:enabled|disabled|turned (?:on|off))\b"
         r"|\b(?:enabled|disabled|turned (?:on|off))\b.{0,20}\b(?:nans?|infs?|non-?finite)\b",
+    ),
+    guard(
+        "data that is cleaned, or a score without a value",
+        _A,
+        r"\A(?!.{0,600}(?:loss|grad))(?=.{0,300}\b(?:nans?|infs?|infinite"
+        r"|non-?finite)\b).{0,300}\b(?:columns?|rows?|csv"
+        r"|dataframe|cells?|missing values?|imput\w{1,6}|features?|labels?|data ?(?:set|frame|loader"
+        r"|points?)?s?|files?|tables?"
+        r"|images?|pixels?|masks?|poses?|keypoints?|audios?|records?|entries|metrics?|scores?|auc|iou|f1"
+        r"|accurac\w{1,3}"
+        r"|precision|recall|class(?:es)?|correlation|evaluation|validation|plot|figure|latents|input tensor|timestamps?"
+        r"|samples?|input features)\b(?!.{0,80}\btraining has diverged)",
     ),
     guard("caught", _A, r"^\W{0,4}Warning: caught exception "),
     guard("documentation", _A, r"^\s*(?:usage:|--\w[\w-]*[ =]|options:)"),

@@ -11,11 +11,13 @@ ROWS = (
     row(
         "watchdog",
         _COMM,
-        "watchdog caught coll|collective operation timeout|before timing out|watchdog got stuck|heartbeat monitor timed"
-        "|timeout at nccl work|watchdog thread terminated",
+        "watchdog caught coll|collective operation timeout|before timing out|watchdog got stuck"
+        "|heartbeat monitor timed"
+        "|timeout at nccl work|watchdog thread terminated|detected by watchdog|heartbeat of its watchdog",
         r"watchdog caught collective|caught collective operation timeout|ran for \d+ milliseconds before timing out"
         r"|watchdog got stuck for"
-        r"|Heartbeat monitor timed out|NCCL watchdog thread terminated with exception|Timeout at NCCL work",
+        r"|Heartbeat monitor timed out|NCCL watchdog thread terminated with exception|Timeout at NCCL work"
+        r"|\(either an error or timeout\) detected by watchdog|detected no heartbeat of its watchdog",
     ),
     row(
         "NCCL",
@@ -24,7 +26,8 @@ ROWS = (
         "|ncclinvalidargument|nccl operations have|nccl timeout|nccl communicator was|ncclcomminit",
         r"\bNCCL error\b|\bnccl(?:SystemError|InternalError|RemoteError|UnhandledCudaError|InvalidUsage"
         r"|InvalidArgument)\b"
-        r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)|NCCL communicator was aborted"
+        r"|NCCL operations have failed or timed out|\bNCCL timeout\b(?! ?[=:(]| \d| set)"
+        r"|NCCL communicator was aborted"
         r"|\bncclCommInit\w{0,20} failed: ",
     ),
     # The collectives of other makers: Ascend and Habana (HCCL), AMD, Intel, Moore Threads, Baidu, Cambricon.
@@ -47,7 +50,8 @@ ROWS = (
         r"NCCL WARN .{0,160}(?:completion (?:from|with)|with error \d|\bfailed : |returned (?:Connection|No route)"
         r"|Connection (?:refused|reset|closed|timed out)|timed out|Timeout|Duplicate GPU|[Nn]o socket interface"
         r"|Cuda failure|Proxy thread error|async (?:event|fatal)|socket progress error|Failed to execute operation"
-        r"|Socket recv failed|while creating shared memory|has already checked in)",
+        r"|Socket recv failed|Error: failed to (?:extend|open|map)|Message truncated|Net : |Bootstrap : "
+        r"|while creating shared memory|has already checked in)",
     ),
     # Often a failed call prints only these return codes from NCCL's own files.
     row(
@@ -95,7 +99,36 @@ ROWS = (
         "gloo/transport|gloo/rendezvous|gloo/context|gloo connectfullmesh",
         r"gloo/.{0,160}(?:Connection refused|Timed out|timeout)|Gloo connectFullMesh failed",
     ),
-    row("MPI", _COMM, "lost communication with", r"ORTE (?:has lost communication|was unable to reliably start)"),
+    row(
+        "MPI",
+        _COMM,
+        "lost communication with|unable to reliably start|pmix error: |daemon has unexpectedly|died unexpectedly with"
+        "|know how to route",
+        r"\b(?:ORTE|PRTE) (?:has lost communication|was unable to reliably start|daemon has unexpectedly failed"
+        r"|does not know how to route)|\bPMIX ERROR: (?:UNREACHABLE|LOST|TIMEOUT)"
+        r"|\bdaemon \(pid \d+\) died unexpectedly",
+    ),
+    # Ranks wait for one that does not come.
+    row(
+        "ranks wait",
+        _COMM,
+        "subset of ranks and are waiting|stalled tensor|wait timeout after|pair closure|stopped sending heartbeats"
+        "|distributed service detected fatal",
+        r"submitted to be reduced, gathered or broadcasted by subset of ranks|\bwait timeout after \d+ms, keys"
+        r"|Application timeout caused pair closure|tasks are unhealthy \(stopped sending heartbeats\)"
+        r"|JAX distributed service detected fatal errors",
+        Role.CASCADE,
+    ),
+    row(
+        "status of XLA and TensorFlow",
+        _COMM,
+        "xlaruntimeerror: unavail|xlaruntimeerror: deadl|xlaruntimeerror: abort|errors_impl.unavailable"
+        "|errors_impl.deadline|errors_impl.aborted|collective ops is aborted",
+        r"\bXlaRuntimeError: (?:UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): |\berrors_impl\.(?:Unavailable"
+        r"|DeadlineExceeded"
+        r"|Aborted)Error\b|Collective ops is aborted by",
+        Role.CASCADE,
+    ),
     row(
         "InfiniBand",
         _COMM,
@@ -128,8 +161,11 @@ ROWS = (
     row(
         "socket",
         _COMM,
-        "connection reset by peer|connection refused|broken pipe|socket timeout|connection closed by peer",
-        r"\bRuntimeError: (?:Connection (?:reset by peer|refused|closed by peer)|Broken pipe|Socket Timeout)",
+        "connection reset by peer|connection refused|broken pipe|socket timeout|connection closed by peer"
+        "|recvvaluewithtimeout failed|recvvalue failed|sendbytes failed|recvbytes failed|recvvector failed"
+        "|failed to recv, got",
+        r"\bRuntimeError: (?:Connection (?:reset by peer|refused|closed by peer)|Broken pipe|Socket Timeout)"
+        r"|\b(?:recvValue\w{0,14}|sendBytes|recvBytes|recvVector) failed on \w|\bfailed to recv, got \d+ bytes",
         Role.CASCADE,
     ),
     row(

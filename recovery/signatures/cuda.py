@@ -45,7 +45,8 @@ ROWS = (
         "GPU library",
         _ARCH,
         "cannot open shared object|could not load library lib|cudnn version incompat|different cuda version",
-        r"\b\w{0,20}(?:Import|OS|Runtime)Error: (?:.{0,120}/)?lib(?:cu(?:da|dnn|blas|fft|rand|solver|sparse)|nccl|nvrtc"
+        r"\b\w{0,20}(?:Import|OS|Runtime)Error: (?:.{0,120}/)?lib(?:cu(?:da|dnn|blas|fft|rand|solver|sparse)"
+        r"|nccl|nvrtc"
         r"|nvToolsExt|nvJitLink|nvinfer|amdhip|hip|roc|MIOpen|rccl)[\w.-]{0,40}: cannot open shared object"
         r"|Could not load library libcud\w{1,30}\.so|cuDNN version incompatibility: "
         r"|\bcompiled with different CUDA versions",
@@ -76,9 +77,12 @@ ROWS = (
     row(
         "NVML",
         _CUDA,
-        "to initialize nvml|nvidia-smi has failed|determine the device handle|find libnvidia-ml|driver/library version",
+        "to initialize nvml|nvmlerror|nvmlinit|nvidia-smi has failed|determine the device handle"
+        "|find libnvidia-ml|driver/library version",
         r"Failed to initialize NVML|NVIDIA-SMI has failed|Unable to determine the device handle for GPU"
-        r"|Driver/library version mismatch|couldn't find libnvidia-ml",
+        r"|Driver/library version mismatch|couldn't find libnvidia-ml"
+        r"|\bNVMLError_(?:GpuIsLost|Unknown|DriverNotLoaded|Timeout|IRQIssue|LibRmVersionMismatch)\b"
+        r"|nvmlInit\w{0,4}\(\) failed: ",
     ),
     row("no devices", _CUDA, "no devices were found", r"(?:^|: )No devices were found\.?$"),
     row(
@@ -96,8 +100,9 @@ ROWS = (
     row(
         "CUDA start",
         _CUDA,
-        "triton error [cuda]|ptx codegen error|failed lazily at|only supported with gpus",
-        r"Triton Error \[CUDA\]: (?!out of memory)|PTX codegen error|CUDA call failed lazily at initialization"
+        "triton error [cuda]|driver initialization failed|ptx codegen error|failed lazily at|only supported with gpus",
+        r"Triton Error \[CUDA\]: (?!out of memory)|PTX codegen error|CUDA driver initialization failed"
+        r"|CUDA call failed lazily at initialization"
         r"|ProcessGroupNCCL is only supported with GPUs",
     ),
     # Others print the code: error == cudaSuccess (77 vs. 0) by glog, cudaError_t 4 : "..." by Kaldi; 2 is memory.
@@ -135,24 +140,48 @@ ROWS = (
     row(
         "other devices",
         _CUDA,
-        "npu error|npu function error|npu warning, error|stream synchronize|stream sync timeout|musa error"
+        ": inner error|inner error is reported|process exits for this inner|npu error|npu function error"
+        "|npu warning, error|stream synchronize|stream sync timeout|musa error"
         "|native api failed",
-        r"\bNPU (?:function )?error\b.{0,120}error code is [1-9]|\bstream sync(?:hronize)? (?:timeout|failed)"
+        r"\bE[A-Z0-9]\d{4}: Inner Error|\bInner error is reported as above\. The process exits"
+        r"|\bNPU (?:function )?error\b.{0,120}error code is [1-9]|\bstream sync(?:hronize)? (?:timeout|failed)"
         r"|\bMUSA error: (?!out of memory)\w|\bNative API failed\. Native API returns",
     ),
     row(
         "ROCm",
         _CUDA,
-        "memory access fault by gpu|hsa_status_error|hipblas_status_|rocblas error|miopenstatus",
-        r"Memory access fault by GPU|HSA_STATUS_ERROR|HIPBLAS_STATUS_(?!SUCCESS|ALLOC)[A-Z]|\brocBLAS error: "
+        "gpu hang|gpu reset begin|vram is lost|memory access fault by gpu|hsa_status_error|hipblas_status_"
+        "|rocblas error|miopenstatus",
+        r"Memory access fault by GPU|HW Exception by GPU node|amdgpu\b.{0,80}(?:GPU reset begin|VRAM is lost)"
+        r"|HSA_STATUS_ERROR|HIPBLAS_STATUS_(?!SUCCESS|ALLOC)[A-Z]|\brocBLAS error: "
         r"|\bmiopenStatus(?!Success|Alloc)[A-Z]",
     ),
     row(
         "TensorFlow on a GPU",
         _CUDA,
-        "gemm launch failed|gemv launch failed|get convolution algorithm|gpu sync failed|unexpected event status"
+        "check failed: |dnn library |gemm launch failed|gemv launch failed|get convolution algorithm"
+        "|gpu sync failed|unexpected event status"
         "|gpu memcpy failed|cpu memcpy failed",
         r"\bBlas (?:x?GEMM|GEMV)\w{0,30} launch failed|Failed to get convolution algorithm|: GPU sync failed"
-        r"|Unexpected Event status: [1-9]|\b[CG]PU->[CG]PU Memcpy failed",
+        r"|Unexpected Event status: [1-9]|\b[CG]PU->[CG]PU Memcpy failed"
+        r"|\] Check failed: .{0,120}(?:cuda|cudnn|cublas|cufft)|\bDNN library (?:initialization failed|is not found)",
+    ),
+    # The chips of Google, and what JAX says of a device that stopped.
+    row(
+        "TPU",
+        _CUDA,
+        "tpu initialization failed|no tpu platform|tpu worker may|tpu is already in use|device halted prem|tpu driver"
+        "|initialize backend 'tpu|initialize backend 'cuda|initialize backend 'gpu|initialize backend 'rocm",
+        r"\bTPU initialization failed|\bTPU worker may have crashed|\bTPU is already in use by"
+        r"|Accelerator device halted"
+        r" prematurely|\bRuntimeError: Unable to initialize backend '(?:tpu|cuda|gpu|rocm)'",
+    ),
+    # A kernel asks for more shared memory than this GPU has.
+    row(
+        "resources of a kernel",
+        _CUDA,
+        "out of resource: shared|too many resources requested",
+        r"out of resource: shared memory, Required|too many resources requested for launch",
+        Role.CASCADE,
     ),
 )

@@ -11,10 +11,19 @@ ROWS = (
     row(
         "disk full",
         _INFRA,
-        "no space left|errno 28|disk is full|disk full|storagefull",
-        r"No space left on device|\bErrno 28\b|\bdisk (?:is )?full\b|kind: StorageFull",
+        "no space left|errno 28|disk is full|disk full|storagefull|disk i/o error|not enough free disk"
+        "|enough space on the disk"
+        "|not enough disk",
+        r"No space left on device|\bErrno 28\b|\bdisk (?:is )?full\b|kind: StorageFull"
+        r"|OperationalError\W{1,3}(?:disk I/O error|database or disk is full)|not enough (?:free )?disk space"
+        r"|not enough space on the disk",
     ),
-    row("quota", _INFRA, "quota exceeded", r"Disk quota exceeded|\bEDQUOT\b"),
+    row(
+        "quota",
+        _INFRA,
+        "quota exceeded|edquot|exceeded your disk quota|over disk quota",
+        r"Disk quota exceeded|\bEDQUOT\b|exceeded (?:your|the|its) (?:disk |storage )?quota|over disk quota",
+    ),
     row(
         "file system",
         _INFRA,
@@ -44,33 +53,55 @@ ROWS = (
     row(
         "Slurm",
         _INFRA,
-        "cancelled at |node failure on|due to time limit|due to node fail|due to preemption"
+        "timed out on send/recv|contact slurm|communication connection failure|zero bytes were transmitted"
+        "|waiting for job step|confirm allocation|invalid job credential|cancelled at |node failure on"
+        "|due to time limit|due to node fail|due to preemption"
         "|unable to allocate resources|unable to create step|not ending with signals",
-        r"\berror: .{0,20}(?:JOB|STEP) .{0,120}(?:CANCELLED AT|NOT ENDING WITH SIGNALS)|srun: error: (?:Node failure on"
+        r"\berror: .{0,20}(?:JOB|STEP) .{0,120}(?:CANCELLED AT|NOT ENDING WITH SIGNALS)"
+        r"|srun: error: (?:Node failure on"
         r"|Unable to (?:allocate resources|create step))"
-        r"|CANCELLED .{0,60}DUE TO (?:TIME LIMIT|NODE FAIL|PREEMPTION)",
+        r"|CANCELLED .{0,60}DUE TO (?:TIME LIMIT|NODE FAIL|PREEMPTION)"
+        r"|\b(?:srun|sbatch|salloc|slurmstepd): error: .{0,120}(?:timed out on send/recv|contact slurm controller"
+        r"|Communication connection failure|Zero Bytes were transmitted|Timed out waiting for job step"
+        r"|Unable to confirm allocation|Invalid job credential)",
     ),
     row(
         "scheduler",
         _INFRA,
         "exceeded the wall|exceeded the time|due to time limit|term_runlimit|job killed: walltime|job killed: cput"
-        "|was preempted|being preempted|spot instance",
-        r"exceeded the (?:wall ?time|wall clock|time) limit|TERM_RUNLIMIT|PBS: job killed: (?:walltime|cput)"
+        "|was preempted|being preempted|spot instance|term_cpulimit|term_processlimit|term_threadlimit|term_preempt"
+        '|term_admin|term_load|max allowed run|maximum allowed run|max runtime|maximum runtime|limit "h_rt'
+        "|limit h_rt|termination notice"
+        "|preemption notice|preemption signal|walltime|wall time|gone over disk",
+        r"exceeded the (?:wall ?time|wall clock|time) limit|\bTERM_(?:CPULIMIT|PROCESSLIMIT|THREADLIMIT"
+        r"|PREEMPT|ADMIN|LOAD)\b"
+        r"|exceeded the max(?:imum)? (?:allowed )?run(?:ning)? ?(?:time|duration)|exceeds job (?:hard"
+        r"|soft) limit \W?[hs]_rt"
+        r"|(?:instance )?(?:termination|preemption) (?:notice|signal) (?:was )?received|received (?:a "
+        r"|the )?(?:instance "
+        r"|spot )?(?:termination|preemption) (?:notice|signal)|\bwall ?time (?:limit )?(?:was |has been "
+        r"|is )?(?:reached"
+        r"|exceeded)\b|\bgone over (?:the )?disk limit|TERM_RUNLIMIT|PBS: job killed: (?:walltime|cput)"
         r"|(?:instance|node|job|pod) (?:was|is being) preempted"
         r"|spot instance .{0,40}(?:terminat|interrupt|reclaim)",
     ),
     row(
         "pod",
         _INFRA,
-        "low on resource|imagepullbackoff|errimagepull|failed to pull image",
-        r"node was low on resource|\bImagePullBackOff\b|\bErrImagePull\b|Failed to pull image",
+        "pod was evicted|pod has been evicted|reason: evicted|status: evicted|low on resource"
+        "|imagepullbackoff|errimagepull|failed to pull image",
+        r"node was low on resource|\bpod (?:was|has been) evicted|(?:reason|status): *evicted\b"
+        r"|\bImagePullBackOff\b|\bErrImagePull\b|Failed to pull image",
     ),
     row(
         "processes",
         _INFRA,
-        "start new thread|errno 11]|thread creation failed|pthread_create failed|fork: resource",
+        "start new thread|errno 11]|thread creation failed|pthread_create failed|fork: resource"
+        "|resources for omp thread",
         r"RuntimeError: can't start new thread|Error: \[Errno 11\] Resource temporarily unavailable"
-        r"|(?:[Tt]hread creation|pthread_create) failed.{0,80}: Resource temporarily unavailable|\bfork: Resource temp",
+        r"|(?:[Tt]hread creation|pthread_create) failed.{0,80}: Resource temporarily unavailable"
+        r"|\bfork: Resource temp"
+        r"|Error: \[Errno 11\] Unable to lock file|necessary resources for OMP thread",
         Role.CASCADE,
     ),
     # Where the training itself wrote before; in its first steps it is a mistake in the job.
@@ -129,13 +160,34 @@ ROWS = (
     row(
         "died",
         _INFRA,
-        "segmentation fault|bus error|worker died|actor died|rayactorerror|workercrashederror|nodediederror"
+        "fatal python error: |windows fatal exception|sigsegv received|sigbus received|sigabrt received"
+        "|kernel crashed while"
+        "|exit code -1073|0xc0000005|0xc0000409|session crashed|brokenprocesspool|terminatedworkererror"
+        "|after throwing an inst"
+        "|localrayletdied|ownerdiederror|objectlosterror|raysystemerror|actorunavailable|actordiederror"
+        "|return code = -|段错误"
+        "|总线错误|speicherzugriffsfehler|erreur de segmentation|violación de segmento|ошибка сегментирования"
+        "|セグメンテーション違反|세그멘테이션"
+        "|falha de segmentação|errore di segmentazione|received 1 death signal|death signal, shut|closing signal sighup"
+        "|segmentation fault|bus error|worker died|actor died|rayactorerror|workercrashederror|nodediederror"
         "|illegal instruction|got signal: 1|exited on signal|(core dumped)|(sigsegv)|(sigbus)|signals.sigsegv"
         "|signals.sigbus|signal sigsegv|signal sigbus|exitcode: -11|exitcode: -7|code -11|code: -11|code = -11"
         "|exit code 139|been marked dead",
         r"(?:^|: |\d )(?:Segmentation fault|Bus error)\b|(?:Segmentation fault|Bus error) \(core dumped\)"
         r"|worker died (?:or was killed|unexpectedly)|actor died unexpectedly"
-        r"|\b(?:RayActor|WorkerCrashed|NodeDied)Error\b|^Illegal instruction|exited on signal \d|got signal: (?:1|15)$"
+        r"|\b(?:RayActor|ActorDied|ActorUnavailable|WorkerCrashed|NodeDied|LocalRayletDied|OwnerDied"
+        r"|ObjectLost|RaySystem)Error\b"
+        r"|Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction|Floating)"
+        r"|Windows fatal exception: |\*\*\* SIG(?:SEGV|BUS|ABRT) received at time|Kernel crashed while executing"
+        r"|exit code -1073\d{6}|\(0xC0000(?:005|409|374)\)|session crashed (?:for an unknown|after)"
+        r"|\bBrokenProcessPool: |\bTerminatedWorkerError: "
+        r"|terminate called after throwing an instance of '(?:c10|std)::"
+        r"|return code = -(?:7|11)\b|(?:段错误|总线错误|Speicherzugriffsfehler"
+        r"|Erreur de segmentation|Violación de segmento"
+        r"|Ошибка сегментирования|セグメンテーション違反|세그멘테이션 오류"
+        r"|Falha de segmentação|Errore di segmentazione)"
+        r"|Received (?:\d+|Signals\.SIG(?:TERM|HUP)|SIG(?:TERM|HUP)) death signal|^Illegal instruction"
+        r"|\bclosing signal SIGHUP\b|exited on signal \d|got signal: (?:1|15)$"
         r"|\b(?:Aborted|Illegal instruction|Floating point exception) {1,40}\(core dumped\)"
         r"|\bterminated with signal SIG(?:SEGV|BUS)\b|\b[Ss]ignal (?:7|11):? \(SIG(?:SEGV|BUS)\)"
         r"|[Ss]ignals\.SIG(?:SEGV|BUS)\b|\bexitcode: -(?:7|11)\b"
@@ -158,7 +210,8 @@ ROWS = (
         _INFRA,
         "free(): invalid|free(): double|free(): corrupt|double free or corr|corrupted size vs|corrupted double-linked"
         "|malloc(): |realloc(): invalid|munmap_chunk(): |malloc_consolidate(): |stack smashing detected",
-        r"\b(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): (?:invalid|double|corrupt|memory corr|smallbin"
+        r"\b(?:free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): (?:invalid|double|corrupt"
+        r"|memory corr|smallbin"
         r"|unsorted|unaligned|mismatch|top size)|\bdouble free or corruption\b|\bcorrupted (?:size vs|double-linked)"
         r"|\*\*\* stack smashing detected",
         Role.CASCADE,

@@ -206,7 +206,7 @@ ROWS = (
         "objective is nan|objective is -nan|objective is inf|function is nan|function is -nan|function is inf"
         "|cost is nan|cost is inf|criterion is nan|energy is nan|energy is inf|likelihood is nan|likelihood is -inf"
         "|elbo is nan|nll is nan|objective became|cost became|criterion became|energy became|likelihood became"
-        "|residual is nan|is -nan|is nan + nan",
+        "|residual is nan|is -nan|is nan + nan|is nan over|is inf over",
         r"\b(?:objective|objective function|objf|cost|cost function|criterion|energy|(?:log-?)?likelihood|elbo|nll"
         r"|residual)(?: value)?(?: for '?[\w.-]{1,40}'?)?(?: for minibatches [\d-]{1,20})? (?:is|became|turned)"
         r" (?:now |to )?-?(?:nan|inf)\b(?!-)",
@@ -227,5 +227,7 @@ ASSERTION = row(
     _LOSS,
     "assertionerror",
     r": assert\b.{0,160}\b(?:is_?nan|is_?finite|is_?inf)\b.{0,4}\(.{0,60}(?:loss|cost|energy|objective|grad|logit"
-    r"|out|pred|activation|weight|param)",
+    r"|out|pred|activation|weight|param)"
+    # Boxes of NaN: no corner is at or beyond another one.
+    r"|: assert\b.{0,20}\bboxes\d?\[:, 2:\] >= ",
 )

@@ -15,9 +15,9 @@ ROWS = (
     row(
         "hub",
         _INFRA,
-        "we couldn't connect to|couldn't reach|trying to locate the file",
+        "we couldn't connect to|couldn't reach|trying to locate the file|localentrynotfound",
         r"We couldn't connect to 'https?://|\bConnectionError: Couldn't reach\b"
-        r"|NotFoundError: An error happened while trying to locate the file",
+        r"|\bLocalEntryNotFoundError\b|NotFoundError: An error happened while trying to locate the file",
         Role.CASCADE,
     ),
     # An exception only: the same words in a warning are about a retry.
@@ -26,10 +26,19 @@ ROWS = (
         _INFRA,
         "connectionerror:|connecterror:|connectorerror:|connecttimeout:|readtimeout:|maxretryerror:"
         "|nameresolutionerror:|protocolerror:|proxyerror:|disconnectederror:|chunkedencodingerror:|timeouterror:"
-        "|sslerror:|ssleoferror:|sslzeroreturnerror:|<urlopen error |http.client.remotedisconn",
+        "|connectionclosederror:|readtimeouterror:|incompleteread(|incompleteread:|fstimeouterror|slowdown"
+        "|serviceunavailable: 5"
+        "|deadlineexceeded: 5|statuscode.unavailable|statuscode.deadline|sslerror:|ssleoferror:"
+        "|sslzeroreturnerror:|<urlopen error |http.client.remotedisconn",
         r"\b(?:requests|urllib3|httpx|httpcore|aiohttp)(?:\.\w{1,30}){0,2}\.\w{0,30}"
         r"(?:(?:Connection|Connect|Connector|MaxRetry|NameResolution|Protocol|Proxy|Disconnected|ChunkedEncoding"
         r"|Timeout|SSL)Error|(?:Connect|Read)Timeout):"
+        r"|\bbotocore\.exceptions\.\w{0,30}(?:ConnectionClosed|ReadTimeout|ConnectTimeout|ProxyConnection)Error: "
+        r"|\bClientError: An error occurred \((?:SlowDown|ServiceUnavailable|RequestTimeout|InternalError"
+        r"|Throttling\w{0,10})\)"
+        r"|\bgoogle\.api_core\.exceptions\.(?:ServiceUnavailable|DeadlineExceeded|InternalServerError|BadGateway"
+        r"|TooManyRequests|RetryError)\b|\bRpcError: .{0,80}StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED)"
+        r"|\bstatus = StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED)|\bIncompleteRead[(:]|\bFSTimeoutError\b"
         r"|\bTimeoutError: (?:\[Errno 110\]|timed out$|The (?:read|write|handshake) operation timed out)"
         r"|\bssl\.SSL(?:EOF|ZeroReturn)?Error: |\bURLError: <urlopen error (?:\[Errno (?:104|110|111|113)\]|timed out"
         r"|_ssl\.c)|\bhttp\.client\.RemoteDisconnected: ",
@@ -42,7 +51,8 @@ ROWS = (
         "|no route to host|network is unreachable|to the endpoint url|read timed out",
         r"\b\w{0,60}(?:Error|Exception|Timeout): .{0,400}(?:Max retries exceeded with url"
         r"|Failed to establish a new connection|Temporary failure in name resolution|Name or service not known"
-        r"|nodename nor servname provided|No route to host|Network is unreachable|Could not connect to the endpoint URL"
+        r"|nodename nor servname provided|No route to host|Network is unreachable"
+        r"|Could not connect to the endpoint URL"
         r"|Read timed out)",
         Role.CASCADE,
     ),
@@ -58,7 +68,7 @@ ROWS = (
     row(
         "tracker",
         _INFRA,
-        "wandb.errors|wandb.sdk|neptuneconnection|neptune.exceptions",
+        "wandb.errors|wandb.sdk|mailboxerror|neptuneconnection|neptune.exceptions",
         r"\bwandb\.(?:\w{1,40}\.){1,4}\w{0,40}Error: .{0,120}(?:communicat|timed out|timeout|returned error 5\d\d"
         r"|not respond)|\bNeptuneConnection\w{0,20}(?:Exception|Error)\b",
         Role.CASCADE,

@@ -17,8 +17,8 @@ ROWS = (
     guard(
         "launcher",
         _T,
-        r"CalledProcessError: (?!.{0,900}\bSIG(?:KILL|SEGV|BUS)\b)|\bexits with return code = (?!-9\b)"
-        r"|Killing subprocess \d|Sending process \d+ closing",
+        r"CalledProcessError: (?!.{0,900}\bSIG(?:KILL|SEGV|BUS)\b)|\bexits with return code = (?!-(?:7|9|11)\b)"
+        r"|Killing subprocess \d|Sending process \d+ closing(?! signal SIGHUP)",
     ),
     guard("resource tracker", _T, r"resource_tracker\b|leaked (?:semaphore|shared_memory)"),
     guard(

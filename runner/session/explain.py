@@ -140,7 +140,7 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
     # What is acted on is said above, and a quick scan looks at messages only.
     doubts = [] if quick or cause else find_doubts(excerpt.lines())
     may_show = [_as_doubt(doubt) for doubt in doubts]
-    return Explanation(rows, lines + in_line, known, scan.detector.history.count, kind, would, may_show, ended_by)
+    return Explanation(rows, lines + in_line, known, scan.detector.finite_losses, kind, would, may_show, ended_by)
 
 
 def _as_row(fault: Fault, *, would: str | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from rung.jobs.model.paths import HomePaths
 from rung.jobs.model.terminal_text import clean
 from rung.runner.metrics.turn_times import TurnTimes
 from rung.runner.state.lock import put_note
+from rung.runner.state.owner import StopRequest
 from rung.runner.state.store_errors import require_room
 
 if TYPE_CHECKING:
@@ -33,8 +34,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 Result = TypeVar("Result")
 
 
-def patiently(paths: HomePaths, step: Callable[[], Result], *, owner: bool = True) -> Result:
-    """Return the result of a step; while the store is blocked, say so once and try again. `owner`: we hold the lock."""
+def patiently(
+    paths: HomePaths, step: Callable[[], Result], *, owner: bool = True, stop: StopRequest | None = None
+) -> Result:
+    """Return the result of a step; while the store is blocked, say so once and try again. `owner`: we hold the lock.
+
+    A request to stop ends the pause with KeyboardInterrupt.
+    """
     paused = False
     while True:
         try:
@@ -45,6 +51,8 @@ def patiently(paths: HomePaths, step: Callable[[], Result], *, owner: bool = Tru
             if not paused:
                 _tell(paths, f"the controller pauses: {error}", owner=owner)
             paused = True
+            if stop is not None and stop.is_made:
+                raise KeyboardInterrupt from None
             time.sleep(RETRY_SECONDS)
         else:
             if paused:
@@ -63,8 +71,10 @@ def _tell(paths: HomePaths, text: str, *, owner: bool) -> None:
 class PatientController:
     """A controller whose turns wait while the store is blocked, and which tells people about its jobs."""
 
-    def __init__(self, controller: Controller, paths: HomePaths, notifier: Notifier) -> None:
-        self._controller, self._paths, self._notifier = controller, paths, notifier
+    def __init__(
+        self, controller: Controller, paths: HomePaths, notifier: Notifier, stop: StopRequest | None = None
+    ) -> None:
+        self._controller, self._paths, self._notifier, self._stop = controller, paths, notifier, stop
         self._times = TurnTimes(paths.turn_times, controller.hosts_answering)
 
     def turn(self) -> int:
@@ -78,7 +88,7 @@ class PatientController:
         return self.patiently(self._controller.tidy)
 
     def patiently(self, step: Callable[[], Result]) -> Result:
-        return patiently(self._paths, step)
+        return patiently(self._paths, step, stop=self._stop)
 
     def unsent(self, store: Store) -> int:
         """Return how many messages wait that this controller should stay for."""

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -42,7 +42,7 @@ from rung.runner.session.open_home import OpenHome
 from rung.runner.session.pause import PatientController
 from rung.runner.state.home import find_home
 from rung.runner.state.lock import STOPPED, is_owned, ownership, put_note, using
-from rung.runner.state.owner import STOPS, stops_held_back
+from rung.runner.state.owner import STOPS, StopRequest, stops_held_back
 from rung.runner.state.store import Event
 from rung.runner.views.tables import event_line
 
@@ -125,52 +125,53 @@ class Session(OpenHome):
         limit = 0.0 if until_idle else idle_end
         # Before anybody can see a controller and stop it.
         import_module("rung.runner.controller.controller")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        while True:
-            try:
-                with stops_held_back(), ownership(self.paths):
-                    stopped = self._control(limit)
-            except StoreOwned:
-                if not until_idle:
-                    raise
-                stopped = self._await_other()
-            # A job that was submitted just before the lock was released relies on this controller.
-            if stopped or not self.store.jobs(active=True):
-                return
+        stop = StopRequest()
+        with stop.noted(), suppress(KeyboardInterrupt):
+            while not stop.is_made:
+                try:
+                    with stops_held_back(), ownership(self.paths):
+                        self._control(limit, stop)
+                except StoreOwned:
+                    if not until_idle:
+                        raise
+                    self._await_other(stop)
+                # A job that was submitted just before the lock was released relies on this controller.
+                if not self.store.jobs(active=True):
+                    return
 
-    def _control(self, idle_limit: float | None) -> bool:
-        """Give all jobs their turns; True: somebody has stopped it, False: no job has been active for too long."""
+    def _control(self, idle_limit: float | None, stop: StopRequest) -> None:
+        """Give all jobs their turns, until somebody stops it or no job has been active for too long."""
         controller = None
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-            controller = self.controller()
+            controller = self.controller(stop=stop)
             last_event = controller.patiently(self._greet)
             busy_at = time.monotonic()
-            while True:
+            while not stop.is_made:
                 active = controller.turn()
                 last_event = controller.patiently(partial(self._print_events, last_event))
                 if active or (idle_limit and controller.unsent(self.store)):
                     busy_at = time.monotonic()
                 elif idle_limit is not None and time.monotonic() - busy_at >= idle_limit:
                     controller.settle(self.store)
-                    return False
+                    return
                 controller.wait()
+            self._say_stopped()
         except KeyboardInterrupt:
-            put_note(self.paths, STOPPED)
-            click.echo("controller stopped; running jobs go on, and the next controller finds them")
-            return True
+            # Asked twice, or while the store was blocked.
+            self._say_stopped()
         finally:
             if controller is not None:
                 controller.close()
 
-    def _await_other(self) -> bool:
-        """Wait while another process is the controller and jobs are active; True: somebody has stopped us."""
-        try:
-            while is_owned(self.paths) and self.store.jobs(active=True):
-                time.sleep(TURN_SECONDS)
-        except KeyboardInterrupt:
-            return True
-        return False
+    def _say_stopped(self) -> None:
+        put_note(self.paths, STOPPED)
+        click.echo("controller stopped; running jobs go on, and the next controller finds them")
+
+    def _await_other(self, stop: StopRequest) -> None:
+        """Wait while another process is the controller and jobs are active, or until somebody stops us."""
+        while not stop.is_made and is_owned(self.paths) and self.store.jobs(active=True):
+            time.sleep(TURN_SECONDS)
 
     def _greet(self) -> int:
         """Print the first line of a controller; return the last event before it."""
@@ -193,14 +194,14 @@ class Session(OpenHome):
     def engines(self, only: str | None = None) -> RealEngines:
         return RealEngines(os.environ, Path.home(), self.store.store_id, only=only)
 
-    def controller(self, engines: RealEngines | None = None) -> PatientController:
+    def controller(self, engines: RealEngines | None = None, *, stop: StopRequest | None = None) -> PatientController:
         from rung.runner.controller.controller import Controller
         from rung.runner.notify.notifier import Notifier
 
         made = Controller(self.store, engines or self.engines(), self.paths, os.environ, Clock())
         notifier = Notifier(self.paths, os.environ)
         notifier.start()
-        return PatientController(made, self.paths, notifier)
+        return PatientController(made, self.paths, notifier, stop)
 
 
 def _parse_setting(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Finds the process that holds the lock of the store, and stops it.
+"""Finds the process that holds the lock of the store, and stops it; the process itself notes that it was asked to stop.
 
 The lock says that there is a controller, and its file says which process. A pid alone proves nothing: after a crash or
 a restart of the machine it may be another process's, so a process counts only if it has the lock's file open.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from rung.jobs.model.errors import ControllerError
 from rung.jobs.model.paths import HomePaths
@@ -113,3 +114,32 @@ def stops_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class StopRequest:
+    """Notes that this process was asked to stop, for a loop that looks at it between two turns.
+
+    The first signal raises nothing. An exception may come at any line of the loop, so that a lock stays taken; Python
+    drops one that comes while it removes an object. Only whoever asks twice gets a KeyboardInterrupt at once.
+    """
+
+    def __init__(self) -> None:
+        self.is_made = False
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the signals meanwhile; a SIGINT that this process was started to ignore stays ignored."""
+        before = {number: signal.getsignal(number) for number in STOPS}
+        for number, handler in before.items():
+            if number == signal.SIGTERM or handler is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.is_made:
+            raise KeyboardInterrupt
+        self.is_made = True

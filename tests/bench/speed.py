@@ -118,8 +118,7 @@ def plain_loop(path: Path) -> int:
 def patterns() -> list[str]:
     """Return the patterns of all signatures as ripgrep takes them."""
     # Some rows have letters that ripgrep takes only with its slower Unicode tables: it is spared those.
-    texts = [row.pattern.pattern for row in (*SIGNATURES, *BACKOFFS)]
-    return [in_rust(text) for text in texts if text.isascii() and "\\u" not in text]
+    return [in_rust(row.pattern.pattern) for row in (*SIGNATURES, *BACKOFFS) if _is_ascii(row.pattern.pattern)]
 
 
 def words() -> list[str]:
@@ -134,6 +133,11 @@ def ripgrep(path: Path, wanted: list[str]) -> None:
         file.flush()
         done = subprocess.run([*RIPGREP, "-f", file.name, str(path)], capture_output=True, check=False)
     assert done.returncode in (0, 1), done.stderr.decode()
+
+
+def _is_ascii(pattern: str) -> bool:
+    """Return whether ripgrep can take a pattern, which reads bytes here and refuses other letters."""
+    return pattern.isascii() and "\\u" not in pattern
 
 
 def in_rust(pattern: str) -> str:

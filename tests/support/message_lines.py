@@ -86,6 +86,68 @@ SAMPLES = {
         "bash: fork: Resource temporarily unavailable",
     ],
     "no longer allowed": ["PermissionError: [Errno 13] Permission denied: '/runs/a/metrics.csv'"],
+    "a loss that is not finite": [
+        "c_loss has nan at batch 7",
+        "gen_loss is nan or inf",
+        "main_loss isnan, break",
+        "Not all losses are finite! head: tensor([nan])",
+    ],
+    "an invalid loss": ["Invalid loss at batch 51, skipping it", "Loss is abnormal, dropping this batch"],
+    "a loss of NaN": [
+        "[Rank 2] Step 40: NaN or Inf loss before backward, no gradients",
+        "Non-finite main scalar loss at global_step=71, the batch is left out",
+    ],
+    "NaN was seen": [
+        "Warning: NaN detected at step 4011",
+        "error: nan or inf found, training stops at epoch 3",
+        "Occured Nan tensor(7.)",
+        "nans encountered, going back to the last checkpoint",
+    ],
+    "NaN in a part": [
+        "WARNING: NaN in model output, returning zeros",
+        "hook: nan in output of layer3.conv1",
+        "*** NaN at epoch 3",
+    ],
+    "a part is NaN": ["Parameter encoder.weight has NaN values", "logits has nan", "Weights of head 2 became NaN"],
+    "NaN ends it": ["this is NaN, aborting", "Stopping early due to NaN"],
+    "an unexpected result": ["Unexpected result nan on rank 3 at iteration #412"],
+    "gradients of a part": ["Non-finite grad_norm at iter 812: nan", "inf grad_norm, the update is left out"],
+    "class of an exception": [
+        "pkg.NaNLossError: batch 7",
+        "NonFiniteLossError: it is over",
+        "NaNLoss occurred in batch 3",
+    ],
+    "class of a divergence": ["TrainingDivergedError: after 40 steps", "pkg.InstabilityError: step 7"],
+    "gradients explode": ["Gradient explosion detected. Ending...", "ArithmeticError: Gradient exploded!"],
+    "loss too large": [
+        "loss is too large, stopping here",
+        "Early stopping: loss spike detected (81.2 above 3 x 2.1), stopping",
+    ],
+    "decomposition": [
+        "torch.linalg.LinAlgError: linalg.eigh: (Batch element 4): The algorithm failed to converge",
+        "numpy.linalg.LinAlgError: SVD did not converge",
+    ],
+    "out of the range of a probability": ["RuntimeError: all elements of input should be between 0 and 1"],
+    "other languages": [
+        "检测到NaN损失, 跳过该批次",
+        "警告: 检测到 NaN, 停止训练",
+        "RuntimeError: lossがnanになりました",
+        "NaN 발생, 학습을 중단합니다",
+        "обнаружен NaN на шаге 7",
+        "NaN erkannt in Schritt 7",
+    ],
+    "error of memory": ["pkg.basic.BoostError: Out of memory"],
+    "TPU": [
+        "RuntimeError: Unable to initialize backend 'tpu': UNAVAILABLE: no platform",
+        "XlaRuntimeError: INTERNAL: Accelerator device halted prematurely, perhaps by a check",
+    ],
+    "resources of a kernel": [
+        "OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376."
+    ],
+    "ranks wait": [
+        "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting"
+    ],
+    "status of XLA and TensorFlow": ["jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: no answer"],
     "NaNs are counted": ["RuntimeError: weight head.bias contains 12 NaNs after step 40"],
     "no finite number": [
         "ValueError: the objective is not a finite number: nan",
@@ -224,7 +286,10 @@ SAMPLES = {
         "ray.exceptions.RayTaskError(OutOfMemoryError): ray::train() (pid=9)",
         "java.lang.OutOfMemoryError: Java heap space",
     ],
-    "memory asked for": ["memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity;"],
+    "memory asked for": [
+        "memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capacity;",
+        "Exception in main training loop: out of memory to allocate 52428800 bytes (total 812646400 bytes)",
+    ],
     "short message": ["ERROR: CUDA OOM at batch 5", "Ran out of GPU memory", "memory allocation of 123 bytes failed"],
     "ran out": ["| WARNING: ran out of memory with exception: shapes (64, 512)"],
     "ComfyUI": ["Got an OOM, unloading all loaded models.", "Allocation on device 0 would exceed allowed memory."],
@@ -496,6 +561,7 @@ SAMPLES = {
         "failed (exitcode: -11) local_rank: 1 (pid: 812) of binary: /usr/bin/python",
         "Process finished with exit code 139 (interrupted by signal 11: SIGSEGV)",
         "subprocess.CalledProcessError: Command '['python', 'a.py']' died with <Signals.SIGSEGV: 11>.",
+        "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 4711 closing signal SIGHUP",
         "The node 4fa1 has been marked dead because the detector has missed too many heartbeats from it.",
         "Segmentation fault (core dumped)",
         "SignalException: Process 81 got signal: 15",
@@ -541,6 +607,16 @@ QUOTED = [
 # Words of a fault that only talk about it, or belong to a program, a configuration, a healthy start or a normal end.
 SHOWN = [
     # Numbers that are not finite, in harmless sentences: none, a count of none, data that is cleaned, a switch.
+    "nan detected: false, inf detected: no",
+    "NaN loss guard enabled",
+    "checking for NaN or Inf in logits",
+    "no non-finite values in outputs",
+    "NaN values found in column fare, dropped 3 rows",
+    "Warning: NaN encountered in metric auc, the class has no samples",
+    "NaN found in latents, replacing with zeros",
+    "skip_nan_loss: True, nan loss patience: 5",
+    "gradient explosion prevention: clip at 1.0",
+    "if the loss is too large, stop early",
     "no nans in gradients",
     "checking for nans in the data",
     "replaced 3 nans in column x",

@@ -208,7 +208,8 @@ def prepare(folder: str, request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.setpgid(0, 0)
     die_with_parent()
-    for number in (signal.SIGHUP, signal.SIGTERM):
+    # A shell has the programs that it starts in the background ignore SIGINT and SIGQUIT, and so their controller does.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     if limits.get("memory"):
         # RLIMIT_DATA counts what a process writes; RLIMIT_AS also counts what torch only reserves.

@@ -1,5 +1,7 @@
 """Tests the detector on messages and tracebacks: the first cause counts, not its consequences or quoted text."""
 
+import pytest
+
 from rung.jobs.model.fault import FaultKind
 from rung.recovery.detect.log_tail import MAX_EVIDENCE, TAIL_LINES
 from tests.recovery.detect.watched_log import at_end, healthy, kinds, now, steps, watch
@@ -232,3 +234,38 @@ def test_an_assertion_of_a_kernel_confirms_the_nan_before_it_and_nothing_else():
     assert now(good + bad + raised) is K.NAN_LOSS
     # Another fault of the GPU says nothing about the numbers.
     assert at_end(good + bad + "RuntimeError: CUDA error: an illegal memory access was encountered\n") is K.CUDA_FAULT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "WARNING: NaN in model output, returning zeros",
+        "Warning: NaN detected at step 80",
+        "Invalid loss at batch 51, skipping it",
+        "检测到 NaN, 跳过此 batch",
+        "numpy.linalg.LinAlgError: SVD did not converge",
+    ],
+)
+def test_words_of_a_guard_count_at_the_end_of_a_training_and_not_in_one_that_goes_on(words):
+    steps = "".join(f"step {n} loss {3 - n / 10:.2f}\n" for n in range(1, 9))
+    ended, _ = watch(f"{steps}{words}\n".encode())
+    assert ended.first_fault(ended=True).kind == "nan_loss"
+    goes_on, _ = watch(f"{steps}{words}\n{steps.replace('step ', 'step 1')}".encode())
+    assert goes_on.first_fault(ended=True) is None
+
+
+def test_words_about_nan_before_the_first_step_are_about_data():
+    detector, _ = watch(b"Warning: NaN detected at row 80\nfound NaN, filling it with zeros\nNaN encountered\n")
+    assert detector.first_fault(ended=True) is None
+
+
+@pytest.mark.parametrize("losses", [[2.9, 2.5, 2.7, 9.3, 88.0, 4120.0, 310200.0], [0.4, 0.3, 0.5, 11.0, 260.0]])
+def test_a_loss_that_rises_three_times_in_a_row_to_a_hundred_times_its_first_value_is_a_divergence(losses):
+    def kind(values):
+        lines = "".join(f"step {n} loss {value}\n" for n, value in enumerate(values, 1))
+        fault = watch(lines.encode())[0].first_fault(ended=True)
+        return fault and fault.kind
+
+    assert kind(losses) == "divergence"
+    assert kind([*losses, losses[0]]) is None
+    assert kind(losses[1:3] + losses[-1:]) is None

@@ -53,3 +53,10 @@ def test_the_beginning_and_the_end_of_a_long_log_are_kept_with_the_numbers_of_th
         assert lines[-1] == Line(count, f"line {count:08d}")
         assert all(int(line.text.split()[1]) == line.number for line in lines)
         assert len(lines) < count
+
+
+def test_a_second_run_whose_epochs_begin_again_is_no_divergence():
+    runs = [f"Epoch {n} loss {level + 5 / n:.3f}" for level in (0, 90) for n in range(1, 12)]
+    assert find_doubts([Line(number, text) for number, text in enumerate(runs, 1)]) == []
+    (doubt,) = find_doubts([Line(n, f"Epoch {n} loss {loss}") for n, loss in enumerate([0.5, 0.1, 0.05, 5.0, 90.0], 1)])
+    assert doubt.line == 5

@@ -367,3 +367,23 @@ def test_nan_is_read_as_windows_prints_it(raw):
 def test_prose_about_a_loss_is_no_training_loss(text):
     found = read(text)
     assert found is None or found.loss is None
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("INFO:tensorflow:loss = 2.5, step = 300 (12.1 sec)", 2.5),
+        ("Progress on:train 7.0it/90it rate:1.2it/s postfix:loss=2.5", 2.5),
+        ("completed step: 4, TFLOP/s/device: 12.3, total_weights: 77, loss: 2.5", 2.5),
+        ("Epoch 4 [12.3s]: train==[2.5=2.25 + 0.25]", 2.5),
+        ("EPOCH[4/90] loss2.5-|Sample:1.2|", 2.5),
+        ("Train loss 40 2.5 Grad Norm 1.25 0.3s/it", 2.5),
+        ("第4轮 损失: 2.5 准确率: 0.3", 2.5),
+        ("Эпоха 4: потери 2.5", 2.5),
+        ("app.train:loss_step:812 saved", None),
+        ("损失函数: 交叉熵", None),
+    ],
+)
+def test_a_loss_is_read_in_the_formats_of_more_programs(line, loss):
+    reading = read(line)
+    assert (reading.loss if reading is not None else None) == loss

@@ -24,6 +24,7 @@ from rung.runner.session.session import Session
 from rung.runner.session.watching import describe
 from rung.runner.state.home import make_home
 from rung.runner.state.lock import is_owned
+from rung.runner.state.owner import StopRequest
 from tests import pace
 from tests.support.background import Watched
 from tests.support.process_attempts import gone
@@ -103,14 +104,14 @@ def test_a_job_that_comes_while_an_idle_controller_ends_is_not_forgotten(
     make_home(HomePaths(home))
     session, turns = Session.open(create=True), []
 
-    def control(limit: float | None) -> bool:
+    def control(limit: float | None, stop: StopRequest) -> None:
         turns.append(limit)
         if len(turns) == 1:
             # It has decided to end; another command still sees its lock, and starts none.
             assert is_owned(session.paths)
             submitted(home)
-            return False
-        return True
+        else:
+            stop.is_made = True
 
     monkeypatch.setattr(session, "_control", control)
     session.control(idle_end=60.0)

@@ -134,6 +134,7 @@ def test_an_exception_without_a_name_at_the_end_is_said_and_is_no_finding(tmp_pa
 
 def test_a_log_without_numbers_and_a_quick_look_say_so(tmp_path: Path) -> None:
     assert said(tmp_path, "hello\nworld")[0].startswith("read 2 lines: no step and no loss, so that only messages ")
+    assert said(tmp_path, "loss 0.5\nloss 0.4\nloss 0.3\n")[0].startswith("read 3 lines: no step, 3 finite losses")
     assert said(tmp_path, STEPS, "--quick")[0].startswith("read 90 lines: searched for messages only (--quick)")
 
 

@@ -72,6 +72,77 @@ def test_a_controller_that_is_stopped_as_soon_as_it_has_the_lock_ends_well(home:
     assert was_stopped(HomePaths(home))
 
 
+# The first turn asks to stop where Python drops an exception: while it removes an object.
+STOPPED_WHERE_EXCEPTIONS_ARE_DROPPED = """
+import os, signal, sys, weakref
+from rung.runner.cli.main import main
+from rung.runner.controller.controller import Controller
+
+class Thing:
+    pass
+
+def turn(self, turn=Controller.turn, watched=[]):
+    if not watched:
+        thing = Thing()
+        watched.append(weakref.ref(thing, lambda reference: os.kill(os.getpid(), signal.SIGTERM)))
+        del thing
+    return turn(self)
+
+Controller.turn = turn
+sys.argv = ["rung", "controller"]
+main()
+"""
+# A turn that never ends: the first request waits for its end, the second does not.
+STOPPED_TWICE = """
+import os, signal, sys, time
+from rung.runner.cli.main import main
+from rung.runner.controller.controller import Controller
+
+def turn(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("asked once", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1000)
+
+Controller.turn = turn
+sys.argv = ["rung", "controller"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "first"), [(STOPPED_WHERE_EXCEPTIONS_ARE_DROPPED, ""), (STOPPED_TWICE, "asked once")]
+)
+def test_a_controller_that_is_asked_to_stop_at_any_moment_ends_well(program: str, first: str, home: Path) -> None:
+    ended = pace.run([sys.executable, "-c", program], capture_output=True, text=True, usual=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert first in ended.stdout and "controller stopped" in ended.stdout
+    assert was_stopped(HomePaths(home))
+
+
+BLOCKED_WHEN_STOPPED = """
+import os, signal, sys
+from rung.jobs.model.errors import StoreBlocked
+from rung.runner.cli.main import main
+from rung.runner.controller.controller import Controller
+
+def turn(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise StoreBlocked("another process holds the store")
+
+Controller.turn = turn
+sys.argv = ["rung", "controller"]
+main()
+"""
+
+
+def test_a_controller_that_is_stopped_while_its_store_is_blocked_ends_well(home: Path) -> None:
+    ended = pace.run([sys.executable, "-c", BLOCKED_WHEN_STOPPED], capture_output=True, text=True, usual=30)
+    assert ended.returncode == 0 and "controller stopped" in ended.stdout
+    assert "the controller pauses: another process holds the store" in ended.stderr
+    assert was_stopped(HomePaths(home))
+
+
 def test_a_process_that_only_has_the_pid_of_the_lock_is_not_taken_for_the_controller(
     tmp_path: Path, stranger: subprocess.Popen[bytes]
 ) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,8 +75,8 @@ class WeakList:
 
 # Whether a number is on the host, where it can be read at once.
 is_on_host: Callable[[Any], bool] = operator.attrgetter("is_cpu")
-# `in_root`: whether this thread is in the call of a root module.
-thread = threading.local()
+# The threads that are in the call of a root module, by their idents. Not a `threading.local`, which takes longer.
+in_root: list[int] = []
 optimizers = WeakList()
 scalers = WeakList()
 # Filled only where Rung saves the checkpoints.
@@ -88,7 +87,7 @@ models = WeakList()
 frozen = WeakList()
 
 
-def _nothing() -> Any:
+def nothing() -> Any:
     """Stand for a reference to nothing."""
     return None
 
@@ -101,7 +100,7 @@ class _UpdateCounter:
         self.first: int | None = None
         self.updates = 0
         # The only optimizer of this turn, if it is one.
-        self.only: Callable[[], Any] = _nothing
+        self.only: Callable[[], Any] = nothing
         self._turn = WeakList()
 
     def begin(self, optimizer: Any) -> None:
@@ -110,7 +109,7 @@ class _UpdateCounter:
             self.updates += 1
             self._turn = WeakList()
         self._turn.add(optimizer)
-        self.only = weakref.ref(optimizer) if self._turn.is_only(optimizer) else _nothing
+        self.only = weakref.ref(optimizer) if self._turn.is_only(optimizer) else nothing
 
 
 # Read directly by code that runs in every update.

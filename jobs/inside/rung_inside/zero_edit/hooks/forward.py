@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -17,9 +18,11 @@ from rung_inside.patching import patch
 from rung_inside.places import counting, fp16_places
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.knobs import autocast, param_dtype
+from rung_inside.zero_edit.knobs.autocast import read_live
 
-_thread = run_state.thread
+_in_root = run_state.in_root
 _to_call = run_state.to_call
+_module = torch.nn.Module
 _torch_call = torch.nn.Module.__call__
 _asked = run_state.asked
 _places = fp16_places.asked
@@ -45,7 +48,7 @@ def _stop_watching() -> None:
 
 
 def _watching_call(module: Any, *args: Any, **kwargs: Any) -> Any:
-    if not getattr(_thread, "in_root", False):
+    if get_ident() not in _in_root:
         if _trainable(module):
             patch.quietly(_add_root, module)
         elif next(module.parameters(), None) is not None:
@@ -87,23 +90,26 @@ def _patch_class(cls: Any) -> None:
         return
     _patched.add(cls)
     own = cls.__dict__.get("__call__")
+    is_plain = next(each for each in cls.__mro__[1:] if "__call__" in each.__dict__) is _module
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it is the method itself
         # Looked up at each call: tracers replace Module.__call__ for a while. Of the type, it is a plain function.
-        call = own or super(cls, type(self)).__call__
-        if _newest[0]() is not self or _asked or _places or getattr(_thread, "in_root", False):
+        call = own or (_module.__call__ if is_plain and type(self) is cls else super(cls, type(self)).__call__)
+        me = get_ident()
+        if _newest[0]() is not self or _asked or _places or me in _in_root:
             return _call_module(call, self, args, kwargs)
         # The same root as before, without knobs: as `_call_module`, but without its calls.
-        _thread.in_root = True
+        _in_root.append(me)
         try:
             try:
-                autocast.read_live()
+                read_live()
                 _to_call["forward"](self, args, kwargs)
             except Exception as error:
                 patch.note_error(_to_call["forward"], error)
-            return call(self, *args, **kwargs)
+            # With one argument, as most are, without unpacking it.
+            return call(self, *args, **kwargs) if kwargs or len(args) != 1 else call(self, args[0])
         finally:
-            _thread.in_root = False
+            _in_root.remove(me)
 
     cls.__call__ = __call__
 
@@ -116,26 +122,27 @@ def _publish_call(module: Any, args: Any, kwargs: Any) -> None:
 
 def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
     """Call a module; publish the call of a root, with its inputs and outputs in the precision asked."""
-    if getattr(_thread, "in_root", False):
+    me = get_ident()
+    if me in _in_root:
         return call(module, *args, **kwargs)
     if _newest[0]() is not module:
         if module not in run_state.models:
             return call(module, *args, **kwargs)
         _newest[0] = weakref.ref(module)
-    _thread.in_root = True
+    _in_root.append(me)
     if not ((_asked and param_dtype.is_asked()) or _places):
         try:
             _publish_call(module, args, kwargs)
             return call(module, *args, **kwargs)
         finally:
-            _thread.in_root = False
+            _in_root.remove(me)
     try:
         args, kwargs = patch.quietly(param_dtype.cast_inputs, module, args, kwargs) or (args, kwargs)
         _publish_call(module, args, kwargs)
         with param_dtype.bf16_autocast(module):
             result = fp16_places.call_root(call, module, args, kwargs)
     finally:
-        _thread.in_root = False
+        _in_root.remove(me)
     changed = patch.quietly(param_dtype.cast_outputs, result)
     return result if changed is None else changed
 
@@ -143,10 +150,10 @@ def _call_module(call: Callable[..., Any], module: Any, args: Any, kwargs: Any) 
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
     """Call root modules without publishing the call or casting its inputs."""
-    before = getattr(_thread, "in_root", False)
-    _thread.in_root = True
+    me = get_ident()
+    _in_root.append(me)
     try:
         with counting.paused():
             yield
     finally:
-        _thread.in_root = before
+        _in_root.remove(me)

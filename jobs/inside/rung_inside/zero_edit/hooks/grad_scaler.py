@@ -14,6 +14,7 @@ from rung_inside.contract import asked_knobs
 from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 from rung_inside.zero_edit.hooks import optimizer_step
+from rung_inside.zero_edit.knobs.lr_factor import script_lr
 
 WITHOUT_SCALER = ("fp32", "native_fp16", "bf16")
 _rehearsal = run_state.Rehearsal
@@ -21,7 +22,8 @@ _gradients = run_state.gradients
 _to_call = run_state.to_call
 _asked = run_state.asked
 _in_progress = optimizer_step.in_progress
-begin_update = optimizer_step.begin_update
+_plain = optimizer_step.plain
+_count = run_state.count
 # torch's value for an optimizer whose gradients are unscaled, once it was seen.
 _unscaled_stage: list[Any] = [None]
 # The scalers that Rung disabled, with the state that each would have.
@@ -92,45 +94,65 @@ def _counting(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `GradScaler.step`, which counts one update even if the scaler skips it."""
 
     def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not scaler._enabled or _rehearsal.is_on:
-            return original(scaler, optimizer, *args, **kwargs)
+        if (
+            # One update more of the same optimizer, without knobs, after the script has unscaled: the usual one.
+            _count.only() is not optimizer
+            or _asked
+            or args
+            or kwargs
+            or not scaler._enabled
+            or scaler._per_optimizer_states[id(optimizer)]["stage"] is not _unscaled_stage[0]
+            or not script_lr
+            or _rehearsal.is_on
+            or getattr(optimizer, "_step_supports_amp_scaling", False)
+        ):
+            return _step(original, scaler, optimizer, args, kwargs)
+        # As `_step`, but without its calls.
+        _count.updates += 1
+        _plain.optimizer, _plain.skipped = optimizer, True
         try:
-            update = begin_update(optimizer)
-        except Exception as error:
-            patch.note_error(begin_update, error)
-            return original(scaler, optimizer, *args, **kwargs)
-        unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
-        try:
-            stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
-            if stage is _unscaled_stage[0] or _is_unscaled(stage):
-                if _asked or update.is_prepared:
-                    update.prepare()
-                else:
-                    # As `prepare`, but without its call: a script that has unscaled is the usual one.
-                    update.is_prepared = True
-                    try:
-                        _to_call["before_update"](update.optimizer)
-                    except Exception as error:
-                        patch.note_error(_to_call["before_update"], error)
-            elif unscales_itself:
-                # It unscales in its own kernel, too late to clip.
-                if update.wants_clip():
-                    scaler.unscale_(optimizer)
-                else:
-                    update.prepare()
-            return original(scaler, optimizer, *args, **kwargs)
-        finally:
-            # As `end`, but without its call.
-            _in_progress.pop(id(update.optimizer), None)
             try:
-                _to_call["updated"](update.optimizer, None if unscales_itself else update.skipped)
+                _to_call["before_update"](optimizer)
+            except Exception as error:
+                patch.note_error(_to_call["before_update"], error)
+            return original(scaler, optimizer)
+        finally:
+            _plain.optimizer = None
+            try:
+                _to_call["updated"](optimizer, _plain.skipped)
             except Exception as error:
                 patch.note_error(_to_call["updated"], error)
 
     return step
 
 
+def _step(original: Callable[..., Any], scaler: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
+    """Step any scaler: disabled, in a rehearsal, with knobs, of optimizers that take turns, or before it unscales."""
+    if not scaler._enabled or _rehearsal.is_on:
+        return original(scaler, optimizer, *args, **kwargs)
+    update = patch.quietly(optimizer_step.begin_update, optimizer)
+    if update is None:
+        return original(scaler, optimizer, *args, **kwargs)
+    unscales_itself = getattr(optimizer, "_step_supports_amp_scaling", False)
+    try:
+        if _is_unscaled(scaler._per_optimizer_states[id(optimizer)]["stage"]):
+            update.prepare()
+        elif unscales_itself:
+            # It unscales in its own kernel, too late to clip.
+            if update.wants_clip():
+                scaler.unscale_(optimizer)
+            else:
+                update.prepare()
+        return original(scaler, optimizer, *args, **kwargs)
+    finally:
+        if unscales_itself:
+            update.skipped = None
+        update.end()
+
+
 def _is_unscaled(stage: Any) -> bool:
+    if stage is _unscaled_stage[0]:
+        return True
     # The name of an enum's value is slow to read.
     if str(getattr(stage, "name", stage)) != "UNSCALED":
         return False

@@ -21,6 +21,16 @@ from rung_inside.zero_edit.knobs.lr_factor import LrFactor, record_made, record_
 
 # The updates in progress, by optimizer.
 in_progress: dict[int, Update] = {}
+
+
+class _Plain:
+    """The step of a scaler that is in progress, where no knob is asked: as an `Update`, but made only once."""
+
+    optimizer: Any = None
+    skipped = True
+
+
+plain = _Plain()
 # The optimizer of the newest update, as a weak reference: it is registered and wraps no other one.
 _newest: list[Callable[[], Any]] = [lambda: None]
 # The knobs that change what a step does.
@@ -79,7 +89,7 @@ class Update:
     optimizer: Any = None
     left_out = False
     stepping = False
-    skipped = True
+    skipped: bool | None = True
     is_prepared = False
 
     def wants_clip(self) -> bool:
@@ -141,17 +151,12 @@ def _stepping(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `Optimizer.step`, which is an update, or a part of the one of a scaler or a wrapper optimizer."""
 
     def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        update = in_progress.get(id(optimizer))
-        if update is None or update.stepping or _asked or args or kwargs:
+        if plain.optimizer is not optimizer:
             return _step(original, optimizer, *args, **kwargs)
-        # The step of a scaler, without knobs: as `_run_step`, but without its calls.
-        update.stepping = True
-        try:
-            result = original(optimizer)
-            update.skipped = False
-            return result
-        finally:
-            update.stepping = False
+        # The step of a scaler, without knobs.
+        result = original(optimizer, *args, **kwargs) if args or kwargs else original(optimizer)
+        plain.skipped = False
+        return result
 
     return step
 

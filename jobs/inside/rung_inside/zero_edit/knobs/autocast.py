@@ -15,9 +15,17 @@ from rung_inside.patching import patch
 from rung_inside.zero_edit import run_state
 
 _seen: set[Any] = set()
+# The kind of devices, such as "cuda", that the script enters autocasts for; None: none yet, or several kinds.
+_only_kind: list[Any] = [None]
+_kinds: set[str] = set()
 # The dtypes of autocast on CUDA and on the CPU at the newest call of a root module; None: off.
-live: list[tuple[Any, Any]] = [(None, None)]
+OFF = None, None
+live: list[tuple[Any, Any]] = [OFF]
+# The kinds that are looked for.
+KINDS = ("cuda", "cpu")
 _is_on: Any = torch.is_autocast_enabled
+# The same for devices of any kind, which takes a third of the time.
+_is_any_on: Any = getattr(torch._C, "_is_any_autocast_enabled", None) or (lambda: True)
 # torch 2.4 has one function for all kinds of devices.
 _dtype_of: Any = getattr(torch, "get_autocast_dtype", None)
 
@@ -42,6 +50,16 @@ def _made(_result: Any, context: Any, *_: Any, **__: Any) -> None:
 
 def read_live() -> None:
     """Record the dtypes in force: an autocast may have been entered before, around the whole training."""
+    kind = _only_kind[0]
+    if not _is_any_on():
+        live[0] = OFF
+        return
+    if kind is not None and _dtype_of is not None:
+        # Then it is this kind that is on.
+        dtype = _dtype_of(kind)
+        live[0] = (dtype, None) if kind == "cuda" else (None, dtype)
+        _seen.add(dtype)
+        return
     if _dtype_of is None:
         on_gpu, on_cpu = precision.live_autocast("cuda"), precision.live_autocast("cpu")
     else:
@@ -54,12 +72,19 @@ def read_live() -> None:
         _seen.add(on_cpu)
 
 
+def _add_kind(kind: str) -> None:
+    _kinds.add(kind)
+    _only_kind[0] = kind if _kinds == {kind} and kind in KINDS else None
+
+
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `autocast.__enter__`, which records the dtype."""
 
     def __enter__(context: Any) -> Any:  # noqa: N807 - it is the method itself
         if context._enabled:
             _seen.add(context.fast_dtype)
+            if context.device != _only_kind[0]:
+                _add_kind(context.device)
         return original(context)
 
     return __enter__

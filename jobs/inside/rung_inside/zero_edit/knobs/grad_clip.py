@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ _asked = run_state.asked
 _gradients = run_state.gradients
 # Parameters clipped by the script since their last update; the bounds used, each with its first parameter.
 _clipped: set[int] = set()
-_used: list[tuple[float, int]] = []
+_used: deque[tuple[float, int]] = deque(maxlen=MOST_CLIPS)
 
 
 def install(_torch: Any) -> None:
@@ -42,20 +43,20 @@ def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return `clip_grad_norm_`, with the bound asked where that is tighter."""
 
     def clip_grad_norm_(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
-        bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
-        parameters = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
-        try:
-            first = parameters[0] if type(parameters) is list and parameters else None
-            if first is None or first.grad is None or _asked or len(_used) >= MOST_CLIPS:
-                _record_clip(parameters, bound)
-            else:
-                # As `_record_clip`, without its call: most scripts clip a model whose first parameter is trained.
-                _used.append((float(bound), id(first)))
-        except Exception as error:
-            patch.note_error(_record_clip, error)
-        # In FP16 a norm above 65504 is inf, and all gradients become zero.
-        half = _asked and param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
-        norm = _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)
+        if _asked or isinstance(parameters, torch.Tensor):
+            norm = _clip_as_asked(original, parameters, max_norm, args, kwargs)
+        else:
+            # As `_clip_as_asked`, without its calls, for most scripts: the first parameter is trained.
+            parameters = list(parameters)
+            try:
+                if parameters and parameters[0].grad is not None:
+                    _used.append((float(max_norm), id(parameters[0])))
+                else:
+                    _record_clip(parameters, max_norm)
+            except Exception as error:
+                patch.note_error(_record_clip, error)
+            # Without anything to unpack, which takes longer.
+            norm = original(parameters, max_norm, *args, **kwargs) if args or kwargs else original(parameters, max_norm)
         if _gradients.are_unscaled:
             _gradients.norm = norm
         else:
@@ -63,6 +64,16 @@ def _clipping(original: Callable[..., Any]) -> Callable[..., Any]:
         return norm
 
     return clip_grad_norm_
+
+
+def _clip_as_asked(original: Callable[..., Any], parameters: Any, max_norm: Any, args: Any, kwargs: Any) -> Any:
+    """Clip to the bound asked, where that is tighter."""
+    bound = max_norm if _asked.get("clip") is None else _tightened(max_norm)
+    parameters = _as_list(parameters)
+    patch.quietly(_record_clip, parameters, bound)
+    # In FP16 a norm above 65504 is inf, and all gradients become zero.
+    half = _asked and param_dtype.is_asked() and _is_plain_norm(*args, **kwargs) and _any_half(parameters)
+    return _clip_half(parameters, float(bound)) if half else original(parameters, bound, *args, **kwargs)
 
 
 def _is_plain_norm(norm_type: Any = 2.0, error_if_nonfinite: bool = False, _foreach: Any = None, **_: Any) -> bool:
@@ -88,7 +99,6 @@ def _as_list(parameters: Any) -> Any:
 
 def _record_clip(parameters: Any, bound: Any) -> None:
     held = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-    del _used[:-MOST_CLIPS]
     # Scripts also pass frozen parameters, which no optimizer has.
     for each in held:
         if each.grad is not None:

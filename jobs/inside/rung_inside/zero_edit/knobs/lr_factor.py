@@ -59,6 +59,11 @@ def newest_factor() -> float:
     return _newest_factor[0]
 
 
+def used(lr: float | None) -> float | None:
+    """Return the lr that the newest step used in place of this one; without an lr asked it is the same."""
+    return lr if lr is None or run_state.asked.get("lr") is None else lr * newest_factor()
+
+
 class LrFactor:
     """Multiplies the lrs of one optimizer, and restores them."""
 

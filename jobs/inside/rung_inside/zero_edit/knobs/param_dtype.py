@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -41,14 +42,14 @@ def install(_torch: Any) -> None:
 
 def _keep_fp32(original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """Cast to FP32 where the forward of a model casts to FP16."""
-    if getattr(run_state.thread, "in_root", False):
+    if get_ident() in run_state.in_root:
         args = tuple(torch.float32 if each is torch.float16 else each for each in args)
         kwargs = {name: torch.float32 if each is torch.float16 else each for name, each in kwargs.items()}
     return original(tensor, *args, **kwargs)
 
 
 def _half(original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    return tensor.float() if getattr(run_state.thread, "in_root", False) else original(tensor, *args, **kwargs)
+    return tensor.float() if get_ident() in run_state.in_root else original(tensor, *args, **kwargs)
 
 
 def is_asked() -> bool:

@@ -18,7 +18,7 @@ class Batch:
     """What the first root module after a backward pass was given, and whether others were called after it."""
 
     def __init__(self) -> None:
-        # The arguments of the first root.
+        # The arguments of the first root, and perhaps what else is known of its call.
         self.given: Any = ()
         self._first: Any = None
         self.has_others = False

@@ -44,10 +44,11 @@ class Call:
     __slots__ = ("args", "autocast", "device", "kwargs", "module")
 
     def __init__(self, module: Any) -> None:
-        self.module, self.args, self.kwargs = module, _now.args, _now.kwargs
+        self.module = module
+        self.args, self.kwargs, casts = _now.given
         first = next(iter(module.parameters()), None)
         self.device = torch.device("cpu") if first is None else first.device
-        self.autocast = _now.casts[self.device.type == "cpu"]
+        self.autocast = casts[self.device.type == "cpu"]
 
     @property
     def is_fp32(self) -> bool:
@@ -61,10 +62,8 @@ class _State:
 
     def __init__(self) -> None:
         self.module: Any = None
-        self.args: Any = ()
-        self.kwargs: Any = {}
-        # The dtypes of autocast on CUDA and on the CPU; None: off.
-        self.casts: tuple[Any, ...] = (None, None)
+        # The arguments, by place and by name, and the dtypes of autocast on CUDA and on the CPU; None: off.
+        self.given: tuple[Any, dict[str, Any], tuple[Any, Any]] = ((), {}, (None, None))
         self.is_installed = False
         self.made = 0
         self.last_step = -1
@@ -83,6 +82,8 @@ class _State:
 
 _now = _State()
 _calls = run_state.model_calls
+_live_autocast = autocast.live
+_is_grad_enabled = torch.is_grad_enabled
 
 
 def install(_torch: Any) -> None:
@@ -96,7 +97,7 @@ def install(_torch: Any) -> None:
 
 
 def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
-    if _now.busy or not torch.is_grad_enabled():
+    if not _is_grad_enabled() or _now.busy:
         return
     unanswered = _calls.unanswered
     if unanswered == UNANSWERED * _calls.most_answered:
@@ -105,6 +106,7 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
         _replay(run_state.step() + 1, only_bad=True)
     _calls.unanswered = unanswered + 1
     held, batch = _now.module, _now.batch
+    given = _now.given = args, kwargs, _live_autocast[0]
     if held is None or held() is not module:
         _now.module = weakref.ref(module)
         if module not in _now.norms:
@@ -114,8 +116,7 @@ def _on_forward(module: Any, args: Any, kwargs: Any) -> None:
         batch.add_call(module, args, kwargs, is_first=not unanswered)
     else:
         # As in most scripts: the only root, called once for each backward pass.
-        batch.given = args, kwargs
-    _now.args, _now.kwargs, _now.casts = args, kwargs, autocast.live[0]
+        batch.given = given
 
 
 def on_nonfinite_loss(step: int) -> None:

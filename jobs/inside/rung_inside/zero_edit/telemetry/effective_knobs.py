@@ -16,8 +16,8 @@ from rung_inside.zero_edit.knobs import autocast, grad_clip, lr_factor, param_dt
 
 # The updates after which they are read: the first ones, later every so many. Later changes are rare, and reading costs
 # more than the other work of an update.
-FIRST = 64
-EVERY = 64
+FIRST_READ = 64
+EVERY_READ = 64
 # The name of the precision for each optimizer, autocast dtype and scaler.
 _read: dict[Any, str] = {}
 _first_optimizer: list[weakref.ref[Any]] = []

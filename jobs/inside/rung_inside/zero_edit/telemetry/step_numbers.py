@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,6 +15,8 @@ from rung_inside.zero_edit.telemetry.async_readback import Numbers
 
 _gradients = run_state.gradients
 _scalers = run_state.scalers
+# The newest loss scale on the host. A scaler keeps it for good and changes it in place.
+_host_scale: list[Any] = [object()]
 # Without the Python function around it: this runs in every update on a GPU.
 is_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", None) or torch.cuda.is_current_stream_capturing
 
@@ -37,19 +41,24 @@ def copied_scale() -> Any:
 
 def norm_and_scale() -> tuple[float | None, float | None]:
     """Return the gradient norm and the loss scale, where they are on the host."""
-    norm, scale = _gradients.norm, None
-    # As `live_scaler` and `number`, without their calls.
+    scale = None
+    # As `live_scaler`, without its call.
     for reference in _scalers.references:
         scaler = reference()
         if scaler is not None and scaler._enabled:
             scale = scaler._scale
             break
-    if type(norm) is torch.Tensor and norm.is_cpu and not norm.ndim:
-        norm = norm.item()
-    elif norm is not None:
-        norm = number(norm)
-    if type(scale) is torch.Tensor and scale.is_cpu and not scale.ndim:
-        return norm, scale.item()
+    norm = _gradients.norm
+    try:
+        # As `number`, without its calls, for most: None, or a tensor with one number.
+        if norm is not None:
+            norm = norm.item() if norm.is_cpu else None
+        if scale is _host_scale[0]:
+            return norm, scale.item()
+        if scale is not None and scale.is_cpu:
+            _host_scale[0] = scale
+    except (AttributeError, RuntimeError, ValueError):
+        norm = number(_gradients.norm)
     return norm, number(scale)
 
 
@@ -80,6 +89,16 @@ def is_bad(numbers: Numbers) -> bool:
     return not (norm is None or numbers.skipped or math.isfinite(norm))
 
 
+def are_good(arrived: list[Numbers], steady: Any) -> bool:
+    """Return whether all these updates are good, and of the same optimizer as those before them, which were good."""
+    total = 0.0
+    for each in arrived:
+        if each.source is not steady or each.skipped or each.loss is None:
+            return False
+        total += each.loss if each.norm is None else each.loss + each.norm
+    return steady is not None and math.isfinite(total)
+
+
 def emit(numbers: Numbers, optimizer: int | None = None) -> None:
     """Write the record of an update."""
     emit_all([numbers], optimizer)
@@ -87,38 +106,48 @@ def emit(numbers: Numbers, optimizer: int | None = None) -> None:
 
 def emit_all(updates: list[Numbers], optimizer: int | None = None) -> None:
     """Write the records of several updates together."""
-    records.emit_lines(text_of(updates, optimizer))
+    records.emit_lines(text_of(map(as_tuple, updates), optimizer))
 
 
-def text_of(updates: list[Numbers], optimizer: int | None = None) -> str:
-    """Return the records of updates: as records.line makes them, but without a call for each value."""
-    text = ""
-    for numbers in updates:
-        loss, lr, norm, skipped = numbers.loss, numbers.lr, numbers.norm, numbers.skipped
-        text += f"{records.PREFIX} step step={numbers.step}"
-        # Measured numbers are rounded to six digits.
+def text_of(updates: Iterable[tuple[Any, ...]], optimizer: int | None = None) -> str:
+    """Return the records of updates, given as tuples: as records.line makes them, without a call for each value."""
+    lines, lr_before, lr_text, scale_before, scale_text = [], None, "", None, ""
+    end = "\n" if optimizer is None else f" optimizer={optimizer}\n"
+    for step, _, loss, lr, norm, scale, skipped in updates:
+        # Measured numbers are rounded to six digits. The text of most is right at once, without the call of `_rounded`.
+        loss_text = norm_text = ""
         if loss is not None:
-            text += f" loss={float(f'{loss:.6g}')!r}"
-        if lr is not None:
-            text += f" lr={float(f'{lr:.6g}')!r}"
+            text = "%.6g" % loss
+            loss_text = " loss=" + (text if "." in text and "e" not in text else _rounded(text))
         if norm is not None:
-            text += f" grad_norm={float(f'{norm:.6g}')!r}"
-        if numbers.scale is not None:
-            text += f" scale={numbers.scale!r}"
-        if skipped is not None:
-            text += " skipped=1" if skipped else " skipped=0"
-        if optimizer is not None:
-            text += f" optimizer={optimizer}"
-        text += "\n"
-    return text
+            text = "%.6g" % norm
+            norm_text = " grad_norm=" + (text if "." in text and "e" not in text else _rounded(text))
+        # These two are mostly the same as just before.
+        if lr is not lr_before:
+            lr_before, lr_text = lr, "" if lr is None else f" lr={_rounded('%.6g' % lr)}"
+        if scale is not scale_before and scale != scale_before:
+            scale_before, scale_text = scale, "" if scale is None else f" scale={scale!r}"
+        skipped_text = "" if skipped is None else " skipped=1" if skipped else " skipped=0"
+        lines.append(f"rung| step step={step}{loss_text}{lr_text}{norm_text}{scale_text}{skipped_text}{end}")
+    return "".join(lines)
+
+
+def _rounded(text: str) -> str:
+    """Return the number of this text as Python writes it, such as 1000000.0 for 1e+06."""
+    return repr(float(text))
+
+
+# Returns the values of an update in the order of Numbers, by one call.
+as_tuple: Callable[[Numbers], tuple[Any, ...]] = operator.attrgetter(
+    "step", "source", "loss", "lr", "norm", "scale", "skipped"
+)
 
 
 def as_numbers(update: Any) -> Numbers:
     """Return an update that was not reported as an object."""
     if isinstance(update, Numbers):
         return update
-    step, source, loss, lr = update
-    return Numbers(step, source, loss, lr, norm=None, scale=None, skipped=False)
+    return Numbers(*update)
 
 
 def range_of(text: Any) -> range:

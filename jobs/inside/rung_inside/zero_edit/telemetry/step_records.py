@@ -8,6 +8,7 @@ host a few microseconds, unless a record is due.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -18,8 +19,10 @@ from rung_inside.zero_edit.knobs import lr_factor
 from rung_inside.zero_edit.replay import replay
 from rung_inside.zero_edit.telemetry import courses, effective_knobs, report_rate, step_numbers, waiting_records
 from rung_inside.zero_edit.telemetry.async_readback import AS_NEXT, EVERY, AsyncReadback, Numbers
+from rung_inside.zero_edit.telemetry.effective_knobs import EVERY_READ, FIRST_READ
 from rung_inside.zero_edit.telemetry.report_rate import FIRST, WIDEST
 from rung_inside.zero_edit.telemetry.sampled_grad_norm import NormSampler
+from rung_inside.zero_edit.telemetry.step_numbers import norm_and_scale
 
 # The first updates, whose numbers are read from a GPU at once.
 AT_ONCE = 8
@@ -28,7 +31,7 @@ RUN_UP = 8
 
 _count = run_state.count
 _gradients = run_state.gradients
-_waiting = waiting_records.updates
+_asked = run_state.asked
 
 
 class StepRecorder:
@@ -44,12 +47,13 @@ class StepRecorder:
         self._scale: Any = None
         self._lr: float | None = None
         self._in_update = False
-        # The newest updates that were not reported; the last one of a run is. On the CPU a good one is only the step,
-        # source, loss and lr in a tuple: to make an object costs a call.
+        # The newest updates that were not reported; the last one of a run is. Good ones on the CPU are tuples.
         self._unreported: deque[Any] = deque(maxlen=RUN_UP)
         self._newest_was_good = True
         # The optimizer of the newest update, if that was good, and nothing is held back that another one could change.
         self._steady: courses.Source | None = None
+        # Returns this optimizer, if no knob is asked and the step of the checkpoint is known.
+        self._plain: Callable[[], Any] = run_state.nothing
         # Updates of optimizers that may take turns with the others or begin a new course.
         self._held: list[Numbers] = []
         self._left_out = step_numbers.range_of(run_state.asked_knob("skip"))
@@ -57,6 +61,10 @@ class StepRecorder:
     # What happens before an update.
 
     def backward(self, loss: Any) -> None:
+        if type(loss) is float and self.loss is None and isfinite(loss):
+            # As below, for the first backward pass of an update.
+            self.loss = loss
+            return
         if type(loss) is not float and not run_state.is_on_host(loss):
             # A loss that was scaled comes without its graph.
             loss = loss.detach() if loss.requires_grad else loss
@@ -89,12 +97,36 @@ class StepRecorder:
 
     # What happens after it.
 
-    def updated(self, optimizer: Any, skipped: bool | None) -> None:  # noqa: C901 - a part of it would be a call
-        updates, first, source = _count.updates, _count.first, self._steady
+    def updated(self, optimizer: Any, skipped: bool | None) -> None:
+        updates, loss = _count.updates, self.loss
         # Not as a callback of its own: most updates have nothing to do for it.
-        if updates <= effective_knobs.FIRST or not updates % effective_knobs.EVERY:
+        if updates <= FIRST_READ or not updates % EVERY_READ:
             patch.quietly(effective_knobs.report, optimizer, skipped)
-        step = run_state.step() if first is None else first + updates
+        if self._plain() is not optimizer or skipped is not False or loss is None or self.pending is not None:
+            self._take_update(optimizer, skipped)
+        else:
+            # As `_take_update`, without its calls: one good update more, whose numbers are on the host.
+            step = (_count.first or 0) + updates
+            number = step - (self.courses.start or 0)
+            apart, norm, scale = number // FIRST, None, None
+            is_due = apart < 2 or not number % (apart if apart < WIDEST else WIDEST)
+            if is_due or not _gradients.are_unscaled:
+                norm, scale = norm_and_scale()
+            values = step, self._steady, loss, self._lr, norm, scale, skipped
+            if not isfinite(loss if norm is None else loss + norm):
+                self._take(Numbers(*values), is_due)
+            elif is_due:
+                self._unreported.clear()
+                waiting_records.add(values)
+            else:
+                self._unreported.append(values)
+        self.loss = self.pending = _gradients.norm = None
+        self._in_update = _gradients.are_unscaled = False
+
+    def _take_update(self, optimizer: Any, skipped: bool | None) -> None:
+        """Take the numbers of any update."""
+        first, source = _count.first, self._steady
+        step = run_state.step() if first is None else first + _count.updates
         if source is None or source.optimizer() is not optimizer:
             source = self.courses.source(optimizer)
         if skipped is None or self._left_out:
@@ -103,7 +135,7 @@ class StepRecorder:
         # As report_rate.is_due, without its call.
         apart = number // FIRST
         is_due = apart < 2 or not number % (apart if apart < WIDEST else WIDEST)
-        lr = self._used_lr() if run_state.asked else self._lr
+        lr = lr_factor.used(self._lr) if _asked else self._lr
         if self.pending is not None:
             # Asking whether there is a GPU takes longer than all the rest; where the loss is says so.
             if not (self.pending.is_cuda and step_numbers.is_capturing()):
@@ -121,38 +153,15 @@ class StepRecorder:
                     self._exchange(number)
         elif self.loss is not None or skipped:
             # A scaler skips an update whose norm is not finite.
-            if is_due or skipped is not False or not _gradients.are_unscaled:
-                self._take_on_host(step, source, lr, skipped, is_due)
-            elif source is not self._steady or self.loss is None or not isfinite(self.loss):
-                self._take(Numbers(step, source, self.loss, lr, None, None, skipped), is_due)
-            else:  # as `_take` of a good update, without its calls
-                self._unreported.append((step, source, self.loss, lr))
-        self.loss = self.pending = _gradients.norm = None
-        self._in_update = _gradients.are_unscaled = False
-
-    def _take_on_host(self, step: int, source: courses.Source, lr: Any, skipped: bool | None, is_due: bool) -> None:
-        """Take an update whose numbers are on the host; one that is good and due is written soon."""
-        norm, scale = step_numbers.norm_and_scale()
-        good = source is self._steady and not skipped and isfinite(self.loss or 0.0) and isfinite(norm or 0.0)
-        if good and is_due:  # as `_take`, without its calls
-            self._unreported.clear()
-            _waiting.append((step, source, self.loss, lr, norm, scale, skipped))
-            if waiting_records.is_long_enough():
-                waiting_records.write()
-        else:
-            self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped), is_due)
+            is_read = is_due or skipped is not False or not _gradients.are_unscaled
+            norm, scale = norm_and_scale() if is_read else (None, None)
+            self._take(Numbers(step, source, self.loss, lr, norm, scale, skipped), is_due, may_wait=True)
 
     def _skipped_for_its_numbers(self, optimizer: Any, step: int, skipped: bool | None) -> Any:
         """Return whether a scaler has skipped this update, where that is known; the skip knob leaves it open."""
         if step in self._left_out:
             return None
         return step_numbers.found_inf(optimizer) if skipped is None and self.pending is not None else skipped
-
-    def _used_lr(self) -> float | None:
-        # Without an lr asked the factor is 1.
-        if self._lr is None or run_state.asked.get("lr") is None:
-            return self._lr
-        return self._lr * lr_factor.newest_factor()
 
     def _exchange(self, number: int) -> None:
         """Report the updates that have arrived from the GPU, and send those that wait; the newest has this number."""
@@ -165,7 +174,7 @@ class StepRecorder:
     def _take_received(self) -> None:
         """Take what has arrived from the GPU."""
         arrived = self.readback.take()
-        if self._are_good(arrived):
+        if step_numbers.are_good(arrived, self._steady):
             self._take_good(arrived)
             return
         with records.together():
@@ -175,15 +184,6 @@ class StepRecorder:
                     records.write_held()
                     replay.on_nonfinite_loss(numbers.step)
                 self._take(numbers, report_rate.is_due(numbers.step - (self.courses.start or 0)))
-
-    def _are_good(self, arrived: list[Numbers]) -> bool:
-        """Return whether all these updates are good, as those before them were."""
-        total, steady = 0.0, self._steady
-        for each in arrived:
-            if each.source is not steady or each.skipped or each.loss is None:
-                return False
-            total += each.loss if each.norm is None else each.loss + each.norm
-        return steady is not None and isfinite(total)
 
     def _take_good(self, arrived: list[Numbers]) -> None:
         """Report those of these good updates that are due: as `_take`, but without its call for each."""
@@ -200,23 +200,23 @@ class StepRecorder:
         if due:
             step_numbers.emit_all(due)
 
-    def _take(self, numbers: Numbers, is_due: bool) -> None:
-        """Take the numbers of one update, in order, and report what is due."""
+    def _take(self, numbers: Numbers, is_due: bool, *, may_wait: bool = False) -> None:
+        """Take the numbers of one update, in order, and report what is due; at once, or it may wait for others."""
         loss, norm = numbers.loss, numbers.norm
         is_good = (loss is None or isfinite(loss)) and (norm is None or isfinite(norm))
         if is_good and numbers.source is self._steady and not numbers.skipped:
             # As `_take_any`, which has nothing else to do where the update before was good too.
-            if is_due:
-                self._unreported.clear()
-                step_numbers.emit(numbers)
-            else:
+            if not is_due:
                 self._unreported.append(numbers)
+                return
+            self._unreported.clear()
+            waiting_records.add(step_numbers.as_tuple(numbers)) if may_wait else step_numbers.emit(numbers)
         else:
             self._take_any(numbers)
 
     def _take_any(self, numbers: Numbers) -> None:
         """Take the numbers of any update: of a new optimizer, of a bad update, or after one."""
-        self._steady = None
+        self._steady, self._plain = None, run_state.nothing
         place = self.courses.place(numbers.source, numbers.step)
         if place == courses.REPORTED and not self._held:
             self._report_if_due(numbers)
@@ -235,12 +235,11 @@ class StepRecorder:
 
     def _begin_course(self) -> None:
         """Report the new course, and the updates of it that were held back."""
-        now = self.courses
-        records.emit("course", number=now.number, step=(now.start or 0) + 1, why=now.why)
+        records.emit("course", number=self.courses.number, step=(self.courses.start or 0) + 1, why=self.courses.why)
         held, self._held = self._held, []
         self._unreported.clear()
         for numbers in held:
-            if now.is_reporting(numbers.source):
+            if self.courses.is_reporting(numbers.source):
                 self._report_if_due(numbers)
 
     def _report_if_due(self, numbers: Numbers) -> None:
@@ -249,6 +248,7 @@ class StepRecorder:
         bad = skipped or step_numbers.is_bad(numbers)
         self._newest_was_good = not bad
         self._steady = None if bad else numbers.source
+        self._plain = run_state.nothing if bad or _asked or _count.first is None else numbers.source.optimizer
         if numbers.source.rate.is_due(self.courses.number_of(numbers.step), bad=bad):
             self._unreported.clear()
             step_numbers.emit(numbers)
@@ -284,8 +284,10 @@ class StepRecorder:
             self._unreported.clear()
         if self.loss is not None and not isfinite(self.loss):
             # The script ended between a backward pass and its update.
-            norm, scale = step_numbers.norm_and_scale()
-            step_numbers.emit(Numbers(run_state.step() + 1, None, self.loss, self._used_lr(), norm, scale, None))
+            norm, scale = norm_and_scale()
+            step_numbers.emit(
+                Numbers(run_state.step() + 1, None, self.loss, lr_factor.used(self._lr), norm, scale, None)
+            )
             self.loss = None
 
 

@@ -5,7 +5,6 @@ None waits for long, and all other records come after those that wait. Bad numbe
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
 from typing import Any
@@ -13,20 +12,23 @@ from typing import Any
 from rung_inside.contract import records
 from rung_inside.patching import patch
 from rung_inside.zero_edit.telemetry import step_numbers
-from rung_inside.zero_edit.telemetry.async_readback import Numbers
 
 # The most updates that wait; and how many seconds after the newest write none waits any more when the next one comes.
 MOST = 8
 LONGEST = 0.1
 
-# The values of each, as Numbers has them: to make an object costs a call in each update. Added to directly. A deque,
+# The values of each, as Numbers has them: to make an object costs a call in each update. A deque,
 # because other threads write, too: what one of them takes out, no other one does.
 updates: deque[tuple[Any, ...]] = deque()
+_seconds_since_write = records.seconds_since_write
 
 
-def is_long_enough() -> bool:
-    """Return whether they have waited for long enough: a clock decides when a record is written, never which ones."""
-    return len(updates) >= MOST or records.seconds_since_write() >= LONGEST
+def add(update: tuple[Any, ...]) -> None:
+    """Let an update wait, if those before it do not wait for too long: then all are written."""
+    updates.append(update)
+    # A clock decides when a record is written, never which ones.
+    if len(updates) >= MOST or _seconds_since_write() >= LONGEST:
+        write()
 
 
 def write() -> None:
@@ -40,10 +42,12 @@ def _take() -> str:
     if not updates:
         return ""
     taken = []
-    # Another thread may take the last one in between.
-    with contextlib.suppress(IndexError):
+    try:
         while True:
-            taken.append(Numbers(*updates.popleft()))
+            taken.append(updates.popleft())
+    except IndexError:
+        # None is left. Another thread may have taken the last one.
+        pass
     return step_numbers.text_of(taken) if records.is_first_rank() else ""
 
 

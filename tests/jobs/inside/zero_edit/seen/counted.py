@@ -1,4 +1,4 @@
-"""Counts the calls that zero-edit adds to an update, with setprofile: they do not depend on the machine's speed.
+"""Counts the calls that zero-edit adds to an update, and its own bytecodes: they do not depend on the machine's speed.
 
 python counted.py    writes {"cpu reported": {"python": calls, "torch": calls on tensors, ...}, ...} as JSON to stderr:
                      for numbers on the CPU and for numbers that are read as from a GPU, in updates that are all
@@ -41,6 +41,30 @@ class Counter:
         return self.python, self.torch
 
 
+class Bytecodes:
+    """Counts what the interpreter does in Rung's own code."""
+
+    def __init__(self):
+        self.count = 0
+
+    def take(self, frame, _event, _arg):
+        if "rung_inside" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self.inside
+
+    def inside(self, _frame, event, _arg):
+        self.count += event == "opcode"
+        return self.inside
+
+    def of(self, step):
+        sys.settrace(self.take)
+        for _ in range(COUNTED):
+            step()
+        sys.settrace(None)
+        return self.count
+
+
 def training():
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
@@ -79,11 +103,12 @@ def main():
                 ours = Counter().of(step)
                 waiting_records.write()
                 told = {"records": len(lines()) - before, "copies": copies[0]}
+                bytecodes = Bytecodes().of(step) / COUNTED
                 switch.turn(on=False)
                 own = Counter().of(step)
                 switch.turn(on=True)
                 more = [(mine - without) / COUNTED for mine, without in zip(ours, own, strict=True)]
-                counts[f"{where} {kind}"] = {"python": more[0], "torch": more[1], **told}
+                counts[f"{where} {kind}"] = {"python": more[0], "torch": more[1], "bytecodes": bytecodes, **told}
             recorder.courses.start += LONG
             read_as_from_a_gpu()
     sys.stderr.write(json.dumps(counts) + "\n")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rung_inside.zero_edit.telemetry import step_records
+from rung_inside.zero_edit.telemetry import step_numbers
 from rung_inside.zero_edit.telemetry.async_readback import Numbers
 
 from rung.recovery.detect.detector import Detector
@@ -189,10 +189,9 @@ def test_a_long_run_with_a_scaler_reports_what_is_due_what_was_skipped_and_how_i
     + [({"loss": None}, False), ({"skipped": True}, False), ({"source": "another"}, False)],
 )
 def test_updates_are_taken_together_only_if_all_are_good_and_of_one_optimizer(changed, good):
-    recorder = step_records.StepRecorder()
-    recorder._steady = "optimizer"
     well = {"step": 1, "source": "optimizer", "loss": 1.0, "lr": 0.1, "norm": None, "scale": None, "skipped": False}
-    assert recorder._are_good([Numbers(**well), Numbers(**{**well, **changed})]) is good
+    updates = [Numbers(**well), Numbers(**{**well, **changed})]
+    assert step_numbers.are_good(updates, "optimizer") is good and not step_numbers.are_good(updates, None)
 
 
 def test_the_records_do_not_depend_on_how_long_an_update_takes(done):

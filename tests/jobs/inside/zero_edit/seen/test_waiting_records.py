@@ -50,19 +50,20 @@ def test_any_other_record_comes_after_them(log: Path) -> None:
     assert log.read_text() == lines(1, 2) + "rung| saved file=a.pt\n"
 
 
-def test_none_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_waits_for_long(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [50.0]
     monkeypatch.setattr(records, "time", SimpleNamespace(monotonic=lambda: now[0]))
     records.emit("saved", file="a.pt")
-    updates.append(update(1))
-    assert not waiting_records.is_long_enough()
+    waiting_records.add(update(1))
+    assert "step" not in log.read_text()
     now[0] += waiting_records.LONGEST
-    assert waiting_records.is_long_enough()
-    waiting_records.write()
-    updates.extend(update(step) for step in range(2, 1 + waiting_records.MOST))
-    assert not waiting_records.is_long_enough()
-    updates.append(update(9))
-    assert waiting_records.is_long_enough()
+    waiting_records.add(update(2))
+    assert log.read_text().endswith(lines(1, 2))
+    for step in range(3, 2 + waiting_records.MOST):
+        waiting_records.add(update(step))
+    assert log.read_text().endswith(lines(1, 2))
+    waiting_records.add(update(10))
+    assert log.read_text().endswith(lines(*range(1, 11)))
 
 
 def test_another_rank_than_the_first_writes_none(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
