@@ -72,14 +72,28 @@ def _has_control(block: bytes) -> bool:
 @lru_cache(maxsize=3)
 def _databases(*, values: bool, records: bool) -> tuple[Any, Any]:
     """Compile the keywords and the hidden characters, once each."""
-    # A word with another one in it finds no more than that: fewer words are found faster.
-    shortest = [word for word in ANCHORS if not any(other in word for other in ANCHORS if other != word)]
-    rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in shortest]
+    rows = [(re.escape(word.encode()), _EVERY | _ANY_CASE) for word in _shortest(ANCHORS)]
     rows += [(pattern, _EVERY) for pattern in _TRACES]
     rows += [(pattern, _EVERY | _ANY_CASE) for pattern in (_VALUES if values else ())]
     rows += [(_RECORDS, _EVERY)] if records else []
     # Two databases: together, the two take longer than one after the other.
     return _compile(rows), _compile([(re.escape(sign), _ONCE) for sign in HIDDEN_IN_UTF8])
+
+
+def _shortest(words: Sequence[str]) -> list[str]:
+    """Return the words without those that hold another one, which find no more than that: fewer are found faster.
+
+    No word may be shorter than two letters.
+    """
+    by_head: dict[str, list[str]] = {}
+    for word in words:
+        by_head.setdefault(word[:2], []).append(word)
+
+    def holds_another(word: str) -> bool:
+        heads = ((at, by_head.get(word[at : at + 2], ())) for at in range(len(word)))
+        return any(word.startswith(other, at) and other != word for at, others in heads for other in others)
+
+    return [word for word in words if not holds_another(word)]
 
 
 def _compile(rows: Sequence[tuple[bytes, int]]) -> Any:

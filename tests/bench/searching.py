@@ -119,19 +119,10 @@ def _keywords() -> Way:
     return Prefilter(values=True).find_keywords
 
 
-def _shortest() -> list[str]:
-    """Return the anchors without those that hold another one: they are on the same lines."""
-    kept: list[str] = []
-    for anchor in sorted(ANCHORS, key=len):
-        if not any(other in anchor for other in kept):
-            kept.append(anchor)
-    return kept
-
-
 def _by_re2() -> Way:
     options = re2.Options()
     options.max_mem, options.encoding = 1 << 28, re2.Options.Encoding.LATIN1
-    words = b"|".join(re2.escape(word.encode()) for word in _shortest())
+    words = b"|".join(re2.escape(word.encode()) for word in prefilter._shortest(ANCHORS))
     cased = b"|".join(prefilter._TRACES)
     values = b"|".join(prefilter._VALUES)
     pattern = re2.compile(
@@ -144,7 +135,10 @@ def _by_aho_corasick() -> Way:
     import ahocorasick_rs
 
     # Without the values that are not finite, which are no literals.
-    words = [*(word.encode() for word in _shortest()), *(b'file "', b"error:", b"error :", "•".encode())]
+    words = [
+        *(word.encode() for word in prefilter._shortest(ANCHORS)),
+        *(b'file "', b"error:", b"error :", "•".encode()),
+    ]
     words += [word + end for word in (b"exception", b"exit") for end in (b":", b" :")]
     search = ahocorasick_rs.BytesAhoCorasick(words, implementation=ahocorasick_rs.Implementation.DFA)
     return lambda block: [end - 1 for _, _, end in search.find_matches_as_indexes(block.lower())]
@@ -154,8 +148,8 @@ def _by_fragments() -> Way:
     """Search the rarest fragments of the words one after the other, as if what is found were searched again by line."""
     common = Counter(text[at : at + 3] for text in islice(_ascii(), 20_000) for at in range(len(text) - 2))
     fragments: set[str] = set()
-    for word in _shortest():
-        pieces = [word[at : at + 3] for at in range(len(word) - 2)]
+    for word in prefilter._shortest(ANCHORS):
+        pieces = [word[at : at + 3] for at in range(max(1, len(word) - 2))]
         if fragments.isdisjoint(pieces):
             fragments.add(min(pieces, key=lambda piece: common[piece]))
     needles = [fragment.encode() for fragment in fragments]

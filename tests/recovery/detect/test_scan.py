@@ -12,7 +12,7 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.recovery_spec import Rule
 from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.prefilter import Prefilter
+from rung.recovery.detect.prefilter import Prefilter, _shortest
 from rung.recovery.detect.scan import HEAD, Scan
 from rung.recovery.logs.lines import CONTROLS, HIDDEN_IN_UTF8, MAX_RAW, MAX_TEXT, LineSplitter, bare, count_lines
 
@@ -256,6 +256,11 @@ def test_odd_bytes_are_found_in_any_block(pieces):
 def test_lines_are_counted_by_their_ends(pieces):
     block = b"".join(pieces)
     assert count_lines(block) == block.count(b"\n")
+
+
+@given(st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12))
+def test_the_shortest_words_are_those_without_another_one_in_them(words):
+    assert _shortest(words) == [word for word in words if not any(other in word for other in words if other != word)]
 
 
 @pytest.mark.parametrize("width", range(12))
