@@ -216,7 +216,9 @@ def test_only_the_state_folder_changes_the_state_of_a_job() -> None:
 
 @pytest.mark.parametrize("path", [p for p in CONTROLLER_FILES if floor_of(p) != "runner"], ids=name_of)
 def test_jobs_and_recovery_use_no_clock_disk_process_or_network(path: Path) -> None:
-    assert {top(module) for module in imported_modules(path)} <= PURE_MAY_USE
+    # One pure function of the C library.
+    library = {"ctypes"} if name_of(path) == "recovery/detect/prefilter.py" else set()
+    assert {top(module) for module in imported_modules(path)} <= PURE_MAY_USE | library
     tree = ast.parse(path.read_text(encoding="utf-8"))
     called = {
         node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id

@@ -16,7 +16,7 @@ from rung.jobs.model.fault import Fault, FaultKind
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.prefilter import Prefilter
 from rung.recovery.detect.skim import Skimmer
-from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
+from rung.recovery.logs.lines import MAX_RAW, Line, bare, count_lines, text_of
 from rung.recovery.logs.segments import Segments, runs
 
 # Lines after a hit that a quick scan reads too: the next few losses show whether a run got past a bad value.
@@ -67,7 +67,7 @@ class Scan:
             self._skimmer = Skimmer(self.detector)
         found: list[Fault] = []
         block = self._whole_lines(chunk)
-        number, self._number = self._number, self._number + block.count(b"\n")
+        number, self._number = self._number, self._number + count_lines(block)
         for line in self._skimmer.lines(block, number):
             found += self.detector.feed(line)
             if self._latched and self.decided is None and self.detector.candidates.by_kind:
@@ -105,7 +105,7 @@ class Scan:
         if self._prefilter.needs_cleaning(block):
             block = bare(block)
         places = self._prefilter.find_keywords(block)
-        number, self._number = self._number, self._number + block.count(b"\n")
+        number, self._number = self._number, self._number + count_lines(block)
         return self._scan_quickly(block, number, places) if self._quick else self._scan_fully(block, number, places)
 
     def _scan_fully(self, block: bytes, number: int, places: Sequence[int]) -> list[Fault]:
@@ -175,7 +175,7 @@ class Scan:
             if hit < at:
                 continue
             start = max(block.rfind(b"\n", at, hit), block.rfind(b"\r", at, hit), at - 1) + 1
-            number += block.count(b"\n", counted, start)
+            number += count_lines(block[counted:start])
             counted = start
             self._reading_on = 1 + AFTER_HIT
             at = self._read_on(block, start, number, found)

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.log_tail import TAIL_LINES
 from rung.recovery.detect.prefilter import Prefilter
-from rung.recovery.logs.lines import MAX_RAW, Line, bare, text_of
+from rung.recovery.logs.lines import MAX_RAW, Line, bare, count_lines, text_of
 
 # Lines before a hit that are read too: whether an exception ended the training is judged by the last lines before it.
 BEFORE = TAIL_LINES
@@ -57,7 +57,7 @@ class Skimmer:
             if self._gap or begin > at:
                 self._detector.lines_missing()
                 self._gap = False
-            number += data.count(b"\n", counted, begin)
+            number += count_lines(data[counted:begin])
             counted = begin
             self._lines_left, self._bytes_left = before + 1 + AFTER, MOST_AFTER
             at = yield from self._read_on(data, begin, number)

@@ -21,6 +21,7 @@ from rung.recovery.detect.detector import Detector
 from rung.recovery.detect.scan import Scan
 from rung.recovery.doubts.doubt import Doubt
 from rung.recovery.doubts.find import Excerpt, find_doubts
+from rung.recovery.logs.lines import count_lines
 from rung.recovery.logs.metric_names import is_setting
 from rung.recovery.logs.progress import Progress
 from rung.recovery.monitors.learning import healthy_level, was_falling
@@ -119,7 +120,7 @@ def explain(log: IO[bytes], progress: Callable[[int], None], *, quick: bool = Fa
         if not quick:
             excerpt.add(chunk)
         found += scan.feed(chunk)
-        lines, in_line = lines + chunk.count(b"\n"), not chunk.endswith(b"\n")
+        lines, in_line = lines + count_lines(chunk), not chunk.endswith(b"\n")
         progress(len(chunk))
     found += scan.finish()
     cause = scan.detector.first_fault(ended=True)

@@ -8,11 +8,23 @@ import sys
 from pathlib import Path
 
 NAMES = (
-    *("speed", "reading", "logs", "series", "commands", "processes", "controller", "restart", "web", "warning"),
+    *(
+        "speed",
+        "searching",
+        "reading",
+        "logs",
+        "series",
+        "commands",
+        "processes",
+        "controller",
+        "restart",
+        "web",
+        "warning",
+    ),
     *("levels", "hosts", "relaunch", "inside", "gpu", "places"),
 )
-# These take long, so they run only where they are named.
-LONG = ("soak",)
+# These take long, or need more than `make system` installs, so they run only where they are named.
+LONG = ("soak", "emulated")
 
 
 def main() -> None:

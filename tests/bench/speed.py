@@ -30,6 +30,8 @@ CHUNK = 1 << 20
 # Lines of one format follow each other, as in a log of one job.
 RUN = 2_000
 LINES_PER_SECOND = 100
+RIPGREP = ("rg", "--count", "--ignore-case", "--no-unicode", "--no-config", "-j1")
+VALUES = r"\b(?:nan|inf|infinity)\b"
 
 
 def lines(dice: random.Random) -> Iterator[str]:
@@ -113,13 +115,23 @@ def plain_loop(path: Path) -> int:
     return found
 
 
-def ripgrep(path: Path, patterns: list[str]) -> None:
+def patterns() -> list[str]:
+    """Return the patterns of all signatures as ripgrep takes them."""
+    # Some rows have letters that ripgrep takes only with its slower Unicode tables: it is spared those.
+    return [in_rust(row.pattern.pattern) for row in (*SIGNATURES, *BACKOFFS) if _is_ascii(row.pattern.pattern)]
+
+
+def words() -> list[str]:
+    """Return the texts that Rung looks for first, as patterns."""
+    return [re.sub(r"([][(){}.*+?|^$\\])", r"\\\1", anchor) for anchor in ANCHORS if anchor.isascii()]
+
+
+def ripgrep(path: Path, wanted: list[str]) -> None:
     """Count the lines that ripgrep finds with these patterns."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(patterns))
+        file.write("\n".join(wanted))
         file.flush()
-        command = ["rg", "--count", "--ignore-case", "--no-unicode", "--no-config", "-j1", "-f", file.name, str(path)]
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run([*RIPGREP, "-f", file.name, str(path)], capture_output=True, check=False)
     assert done.returncode in (0, 1), done.stderr.decode()
 
 
@@ -159,10 +171,6 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 def main(options: Sequence[str] = ()) -> None:
     assert shutil.which("rg"), "ripgrep is needed to compare with: apt-get install ripgrep"
-    # Two rows have letters that ripgrep takes only with its slower Unicode tables: it is spared those.
-    patterns = [in_rust(row.pattern.pattern) for row in (*SIGNATURES, *BACKOFFS) if _is_ascii(row.pattern.pattern)]
-    words = [re.sub(r"([][(){}.*+?|^$\\])", r"\\\1", anchor) for anchor in ANCHORS if anchor.isascii()]
-    values = [r"\b(?:nan|inf|infinity)\b"]
     with tempfile.TemporaryDirectory() as folder:
         log, large = Path(folder) / "log", Path(folder) / "large.log"
         write_log(log, SIZE)
@@ -172,14 +180,14 @@ def main(options: Sequence[str] = ()) -> None:
             file.writelines([content] * TIMES)
         size = TIMES * len(content)
         times = {
-            "ripgrep, the same patterns": (size, cpu_seconds(lambda: ripgrep(large, patterns + values))),
-            "ripgrep, their words alone": (size, cpu_seconds(lambda: ripgrep(large, words + values))),
+            "ripgrep, the same patterns": (size, cpu_seconds(lambda: ripgrep(large, [*patterns(), VALUES]))),
+            "ripgrep, their words alone": (size, cpu_seconds(lambda: ripgrep(large, [*words(), VALUES]))),
             "rung explain --quick": (size, cpu_seconds(lambda: scan(large, quick=True))),
             "plain loop over re": (PLAIN_SIZE, cpu_seconds(lambda: plain_loop(log))),
             "rung, with metrics": (len(content), cpu_seconds(lambda: scan(log, quick=False))),
         }
     print(
-        f"Taking in a log of {size / 1e6:.0f} MB, {TIMES * count} lines, {len(patterns)} patterns; CPU time of one core"
+        f"Taking in a log of {size / 1e6:.0f} MB, {TIMES * count} lines, {len(patterns())} patterns; CPU time of a core"
     )
     for name, (taken, seconds) in times.items():
         print(f"  {name:<28} {taken / seconds / 1e6:8.1f} MB/s")

@@ -12,9 +12,9 @@ from rung.jobs.model.fault import FaultKind
 from rung.jobs.model.terminal_text import clean
 from rung.jobs.spec.recovery_spec import Rule
 from rung.recovery.detect.detector import Detector
-from rung.recovery.detect.prefilter import Prefilter
+from rung.recovery.detect.prefilter import Prefilter, _shortest
 from rung.recovery.detect.scan import HEAD, Scan
-from rung.recovery.logs.lines import MAX_RAW, MAX_TEXT, ODD_BYTES, LineSplitter, bare
+from rung.recovery.logs.lines import CONTROLS, HIDDEN_IN_UTF8, MAX_RAW, MAX_TEXT, LineSplitter, bare, count_lines
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 LOGS = sorted(CORPUS.glob("*.log"))
@@ -212,11 +212,63 @@ def test_the_first_fault_that_decided_stays_however_much_is_read_at_a_time():
     assert scan.detector.first_fault(ended=False) is None
 
 
+ODD_BYTES = re.compile(b"[%s]|%s" % (re.escape(CONTROLS), b"|".join(map(re.escape, HIDDEN_IN_UTF8))))
+# What may stand in a block beside odd bytes: their first bytes alone, and characters that begin with the same ones.
+PLAIN = [
+    b"step 1 loss 2.5\n",
+    b"\r",
+    "é█中”".encode(),
+    b"\xe2\x80",
+    b"\xc2",
+    b"\x80",
+    b"\xe3\x80",
+    b"\xf3\xa0\x80",
+    b"\xff",
+]
+ODD = [*map(chr, CONTROLS), *"\x85\xa0\xad\u0600\u200b\u2028\u2060\u3000\ufeff\u08e2", "\U000e0001", "\U00013430"]
+
+
 def test_the_bytes_that_need_cleaning_are_the_same_by_either_search():
     prefilter = Prefilter(values=False)
-    for code in range(128):
-        for block in (bytes((65, code, 66)), bytes((65, code, 66)) + "é".encode()):
-            assert prefilter.needs_cleaning(block) is bool(re.search(ODD_BYTES, block)), code
+    for code in range(256):
+        for block in (bytes((65, code, 66)), bytes((65, code, 66)) + "é█".encode(), "é█".encode() + bytes((code,))):
+            assert prefilter.needs_cleaning(block) is bool(ODD_BYTES.search(block)), code
+
+
+def test_each_hidden_character_needs_cleaning_and_no_other():
+    prefilter = Prefilter(values=False)
+    signs = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x110000)) if chr(code) not in "\r\n"]
+    removed = {sign for sign in signs if not sign.isprintable() and clean(f"a{sign}b") != f"a{sign}b"}
+    kept = "".join(sign for sign in signs if sign not in removed).encode()
+    assert len(removed) > 250 and not prefilter.needs_cleaning(kept)
+    for sign in removed:
+        for text in (f"a{sign}b\n", f"é█ a{sign}b\n"):
+            assert prefilter.needs_cleaning(text.encode()), hex(ord(sign))
+
+
+@given(pieces=st.lists(st.sampled_from(PLAIN) | st.sampled_from([sign.encode() for sign in ODD]), max_size=12))
+def test_odd_bytes_are_found_in_any_block(pieces):
+    block = b"".join(pieces)
+    assert Prefilter(values=False).needs_cleaning(block) is bool(ODD_BYTES.search(block))
+
+
+@given(st.lists(st.sampled_from([b"\n", b"\r", b"\r\n", b"x", b"loss 1\n"]), max_size=12))
+def test_lines_are_counted_by_their_ends(pieces):
+    block = b"".join(pieces)
+    assert count_lines(block) == block.count(b"\n")
+
+
+@given(st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12))
+def test_the_shortest_words_are_those_without_another_one_in_them(words):
+    assert _shortest(words) == [word for word in words if not any(other in word for other in words if other != word)]
+
+
+@pytest.mark.parametrize("width", range(12))
+def test_the_number_of_nan_iterations_of_megatron_is_a_value_that_is_not_finite_unless_it_is_zero(width):
+    prefilter = Prefilter(values=True)
+    for digit in range(10):
+        line = b" | number of nan iterations:" + b" " * width + b"%d |\n" % digit
+        assert bool(prefilter.find_keywords(line)) is (digit > 0 and width < 9)
 
 
 @pytest.mark.parametrize("sign", ["x", "\u00e9"])
