@@ -380,6 +380,7 @@ def test_prose_about_a_loss_is_no_training_loss(text):
         ("Train loss 40 2.5 Grad Norm 1.25 0.3s/it", 2.5),
         ("第4轮 损失: 2.5 准确率: 0.3", 2.5),
         ("Эпоха 4: потери 2.5", 2.5),
+        ("Epoch: 4 | kd_loss 0.5 | T_Loss 2.5", 2.5),
         ("app.train:loss_step:812 saved", None),
         ("损失函数: 交叉熵", None),
     ],
